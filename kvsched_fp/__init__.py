@@ -1,0 +1,86 @@
+"""An executable specification of vLLM's V1 scheduler: a pure state machine over immutable values.
+
+    state = initial_state(SchedulerConfig(...))
+    state = add_request(state, Request(...))
+    state, output = schedule(state)
+    state = update(state, StepResult(step_id=output.step_id, sampled_token_ids={...}))
+    state.emitted  # what the update tells the clients
+
+`step(state, event)` is the same as one function over the closed event alphabet. Start reading at
+`specs/README.md`.
+"""
+
+from kvsched_fp.config import DEFAULT, MINIMAL, SchedulerConfig, SchedulingPolicy
+from kvsched_fp.errors import (
+    InvalidConfig,
+    InvalidEvent,
+    InvariantViolation,
+    KvschedError,
+    OracleBug,
+    WorkloadError,
+)
+from kvsched_fp.events import (
+    AddRequest,
+    Event,
+    FinishRequests,
+    PauseState,
+    ResetPrefixCache,
+    Schedule,
+    SetPauseState,
+    StepResult,
+    Update,
+)
+from kvsched_fp.lifecycle import add_request, finish_requests, reset_prefix_cache, set_pause_state
+from kvsched_fp.machine import step
+from kvsched_fp.outputs import Emitted, EngineOutput, SchedulerOutput
+from kvsched_fp.request import (
+    FinishReason,
+    Progress,
+    RepetitionDetection,
+    Request,
+    RequestStatus,
+    SamplingParams,
+)
+from kvsched_fp.schedule import schedule
+from kvsched_fp.state import SchedulerState, initial_state
+from kvsched_fp.update import update
+
+__all__ = [
+    "DEFAULT",
+    "MINIMAL",
+    "AddRequest",
+    "Emitted",
+    "EngineOutput",
+    "Event",
+    "FinishReason",
+    "FinishRequests",
+    "InvalidConfig",
+    "InvalidEvent",
+    "InvariantViolation",
+    "KvschedError",
+    "OracleBug",
+    "PauseState",
+    "Progress",
+    "RepetitionDetection",
+    "Request",
+    "RequestStatus",
+    "ResetPrefixCache",
+    "SamplingParams",
+    "Schedule",
+    "SchedulerConfig",
+    "SchedulerOutput",
+    "SchedulerState",
+    "SchedulingPolicy",
+    "SetPauseState",
+    "StepResult",
+    "Update",
+    "WorkloadError",
+    "add_request",
+    "finish_requests",
+    "initial_state",
+    "reset_prefix_cache",
+    "schedule",
+    "set_pause_state",
+    "step",
+    "update",
+]

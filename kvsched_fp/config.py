@@ -1,0 +1,224 @@
+"""The frozen configuration of a scheduler: fields, limits, cross-field checks and presets.
+
+Upstream: `config/scheduler.py::SchedulerConfig`, `config/cache.py::CacheConfig` and the arguments of
+`v1/core/kv_cache_manager.py::KVCacheManager`, flattened to what decides a step.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Self
+
+import attrs
+
+from kvsched_fp.errors import InvalidConfig
+from kvsched_fp.kvcache.groups import GroupSpec
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
+from kvsched_fp.kvcache.hashing import Blake2BlockHasher, BlockHasher
+
+
+class SchedulingPolicy(enum.Enum):
+    """In which order requests are served."""
+
+    FCFS = "fcfs"
+    """In order of arrival at the scheduler; a preempted request goes to the front."""
+    PRIORITY = "priority"
+    """By (priority, arrival time, request id), smaller first."""
+
+
+def _policy(value: object) -> SchedulingPolicy:
+    try:
+        return SchedulingPolicy(value)
+    except ValueError:
+        raise InvalidConfig("policy", value, _one_of(SchedulingPolicy)) from None
+
+
+def _one_of(kind: type[enum.Enum]) -> str:
+    return " or ".join(repr(member.value) for member in kind)
+
+
+@attrs.frozen(kw_only=True)
+class SchedulerConfig:
+    """Everything about a scheduler that never changes. Shared by all its states."""
+
+    # What the model runner can take.
+    max_model_len: int = 8192
+    """The most tokens of one request, prompt and output."""
+    max_num_seqs: int = 128
+    """The most running requests (the model runner's rows)."""
+    max_num_active_seqs: int | None = None
+    """The most requests admitted to run, at most `max_num_seqs`; None means `max_num_seqs`."""
+    max_num_batched_tokens: int = 2048
+    """The input budget of a step, in tokens."""
+    max_num_scheduled_tokens: int | None = None
+    """The token budget of a step; None means `max_num_batched_tokens`."""
+    use_v2_model_runner: bool = True
+    """Which shape the output has: V2 sends resumed requests as new ones, with their tokens."""
+
+    # How requests share a step.
+    policy: SchedulingPolicy = attrs.field(default=SchedulingPolicy.FCFS, converter=_policy)
+    """The order of service."""
+    enable_chunked_prefill: bool = True
+    """Whether a prompt may be computed in pieces."""
+    long_prefill_token_threshold: int = 0
+    """The most tokens of one request in a step while others are there; 0 for no limit."""
+    long_prefill_token_threshold_adaptive: bool = False
+    """Never let that threshold cut below an even share of the input budget."""
+    scheduler_reserve_full_isl: bool = True
+    """Admit a request only if all its known tokens fit, not only the first chunk."""
+    watermark: float = 0.0
+    """The share of all blocks to keep free when admitting while others run; 0.0 to below 1.0."""
+    prefill_schedule_interval: int = 1
+    """Compute prompts only every so many steps while something decodes."""
+
+    # The KV cache.
+    num_blocks: int = 1000
+    """Blocks in the pool, the null block included."""
+    block_size: int = 16
+    """Tokens per block, for hashing and for every group."""
+    kv_cache_groups: tuple[GroupSpec, ...] = attrs.field(
+        default=attrs.Factory(
+            lambda self: (FullAttentionSpec(block_size=self.block_size),), takes_self=True
+        ),
+        converter=tuple,
+    )
+    """The groups of layers, each with a block table per request."""
+    enable_prefix_caching: bool = True
+    """Whether full blocks are kept for later requests with the same prefix."""
+    num_lookahead_tokens: int = 0
+    """Slots behind the computed tokens that a drafter needs, in tokens."""
+    needs_kv_cache_zeroing: bool = False
+    """Whether the output lists new blocks for the worker to zero."""
+    block_hasher: BlockHasher = Blake2BlockHasher()
+    """How blocks are named."""
+    enable_kv_cache_events: bool = False
+    """Whether stored, removed and cleared blocks are reported."""
+    allow_undersized_pool: bool = False
+    """Accept a pool that cannot hold one request of `max_model_len`.
+
+    The reference's engine refuses it at start; its scheduler class does not look.
+    """
+
+    # What is told to whom.
+    include_finished_set: bool = False
+    """Whether each client also gets the ids that finished (several engines behind one front end)."""
+    log_stats: bool = True
+    """Whether statistics are kept and emitted."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_types(self)
+        _check_limits(self)
+        _check_cross_fields(self)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Build a configuration from plain values, as read from a file.
+
+        Raises `InvalidConfig` for a key that is not a field, or a value that is not allowed.
+        """
+        known = [field.name for field in attrs.fields(cls)]
+        for key in values:
+            if key not in known:
+                raise InvalidConfig(f"config key {key!r}", values[key], f"one of {', '.join(known)}")
+        return cls(**values)
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens that one step may compute."""
+        if self.max_num_scheduled_tokens is None:
+            return self.max_num_batched_tokens
+        return self.max_num_scheduled_tokens
+
+    @property
+    def max_num_active(self) -> int:
+        """Requests that may be admitted to run."""
+        return self.max_num_seqs if self.max_num_active_seqs is None else self.max_num_active_seqs
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks to keep free when admitting while others run."""
+        return int(self.watermark * self.num_blocks)
+
+
+_INTEGERS: dict[str, int] = {
+    "max_model_len": 1,
+    "max_num_seqs": 1,
+    "max_num_active_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "max_num_scheduled_tokens": 1,
+    "long_prefill_token_threshold": 0,
+    "prefill_schedule_interval": 1,
+    "num_blocks": 2,
+    "block_size": 1,
+    "num_lookahead_tokens": 0,
+}
+"""The integer fields and the least value of each."""
+
+
+def _check_types(config: SchedulerConfig) -> None:
+    for field in attrs.fields(SchedulerConfig):
+        value = getattr(config, field.name)
+        if field.type is bool and type(value) is not bool:
+            raise InvalidConfig(field.name, value, "true or false")
+    if not isinstance(config.block_hasher, BlockHasher):
+        raise InvalidConfig("block_hasher", config.block_hasher, "a value with hash_block()")
+
+
+def _check_limits(config: SchedulerConfig) -> None:
+    for name, least in _INTEGERS.items():
+        value = getattr(config, name)
+        if value is None and name in {"max_num_active_seqs", "max_num_scheduled_tokens"}:
+            continue
+        if type(value) is not int or value < least:
+            raise InvalidConfig(name, value, f"an integer >= {least}")
+    watermark = config.watermark
+    if type(watermark) not in (int, float) or not 0.0 <= watermark < 1.0:
+        raise InvalidConfig("watermark", watermark, "0.0 <= watermark < 1.0")
+
+
+def _check_cross_fields(config: SchedulerConfig) -> None:
+    if config.max_num_active > config.max_num_seqs:
+        raise InvalidConfig(
+            "max_num_active_seqs",
+            config.max_num_active_seqs,
+            f"at most max_num_seqs = {config.max_num_seqs}",
+        )
+    if not config.enable_chunked_prefill:
+        for name in ("max_num_batched_tokens", "max_num_scheduled_tokens"):
+            budget = getattr(config, name)
+            if budget is not None and budget < config.max_model_len:
+                raise InvalidConfig(
+                    name,
+                    budget,
+                    f"at least max_model_len = {config.max_model_len} "
+                    "while enable_chunked_prefill is false",
+                )
+    if not config.kv_cache_groups:
+        raise InvalidConfig("kv_cache_groups", (), "at least one group")
+    for index, group in enumerate(config.kv_cache_groups):
+        if group.block_size != config.block_size:
+            raise InvalidConfig(
+                f"kv_cache_groups[{index}].block_size",
+                group.block_size,
+                f"block_size = {config.block_size}",
+            )
+    num_needed = sum(group.num_blocks_for(config.max_model_len) for group in config.kv_cache_groups)
+    if num_needed > config.num_blocks - 1 and not config.allow_undersized_pool:
+        raise InvalidConfig(
+            "num_blocks",
+            config.num_blocks,
+            f"at least {num_needed + 1}: the null block, and {num_needed} for one request of "
+            f"max_model_len = {config.max_model_len} tokens (or set allow_undersized_pool)",
+        )
+
+
+MINIMAL = SchedulerConfig(
+    max_model_len=12,
+    max_num_seqs=2,
+    max_num_batched_tokens=4,
+    num_blocks=7,
+    block_size=2,
+)
+"""A world small enough to search: the same rules, tiny numbers."""
+
+DEFAULT = SchedulerConfig()
+"""The reference's defaults, with 1,000 blocks of 16 tokens."""

@@ -1,0 +1,80 @@
+"""Errors say whose fault it was and where.
+
+| class                | whose fault                         | what the caller still holds    |
+|----------------------|-------------------------------------|--------------------------------|
+| `InvalidConfig`      | whoever wrote the configuration     | no state was made              |
+| `InvalidEvent`       | whoever sent the event              | the state from before, as it was |
+| `WorkloadError`      | whoever wrote the file              | nothing was read past the line |
+| `InvariantViolation` | the machine, or a hand-made state   | the state that shows it        |
+| `OracleBug`          | ours                                | the state from before, as it was |
+"""
+
+from pathlib import Path
+
+
+class KvschedError(Exception):
+    """The base of every error that this package raises on purpose."""
+
+
+class InvalidInputError(KvschedError):
+    """One field of an input has a value that is not allowed.
+
+    The three parts are kept apart so that a program can act on them.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(field, value, allowed)
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.field}: got {shorten(self.value)}; allowed: {self.allowed}"
+
+
+class InvalidConfig(InvalidInputError):  # noqa: N818  the names in errors.py are the project's vocabulary
+    """A configuration that no scheduler can run with."""
+
+
+class InvalidEvent(InvalidInputError):  # noqa: N818  as above
+    """An event that makes no sense in the state that it was sent to."""
+
+
+class WorkloadError(InvalidInputError):
+    """A line or a file that cannot be read as a workload, or a file that cannot be written."""
+
+    def __init__(
+        self, field: str, value: object, allowed: str, *, path: Path, line: int | None = None
+    ) -> None:
+        super().__init__(field, value, allowed)
+        self.path = path
+        self.line = line
+
+    def __str__(self) -> str:
+        where = str(self.path) if self.line is None else f"{self.path}:{self.line}"
+        return f"{where}: {super().__str__()}"
+
+
+class InvariantViolation(KvschedError):  # noqa: N818  as above
+    """A state or a step that breaks an invariant of the catalogue."""
+
+    def __init__(self, invariant_id: str, evidence: str) -> None:
+        super().__init__(invariant_id, evidence)
+        self.invariant_id = invariant_id
+        self.evidence = evidence
+
+    def __str__(self) -> str:
+        return f"{self.invariant_id}: {self.evidence}"
+
+
+class OracleBug(KvschedError):  # noqa: N818  as above
+    """A condition inside the machine that was thought impossible. Please report it."""
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """Give `repr(value)`, cut in the middle to at most `limit` characters."""
+    text = repr(value)
+    if len(text) <= limit:
+        return text
+    half = (limit - 3) // 2
+    return f"{text[:half]}...{text[-half:]}"

@@ -1,0 +1,111 @@
+"""The closed alphabet: everything that can happen to a scheduler.
+
+What the outside world decides (arrivals, sampled tokens) enters only as a field of an event. `Event`
+is the union; `machine.step()` is total over it.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import attrs
+
+from kvsched_fp.errors import InvalidEvent
+from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.request import Request, RequestStatus, is_finished
+
+
+class PauseState(enum.Enum):
+    """How much may be scheduled. Upstream: `v1/core/sched/interface.py::PauseState`."""
+
+    UNPAUSED = "unpaused"
+    """Everything."""
+    PAUSED_NEW = "paused_new"
+    """Running requests, and waiting ones that hold blocks; nothing else is admitted."""
+    PAUSED_ALL = "paused_all"
+    """Nothing."""
+
+
+def _freeze_tokens(
+    tokens: Mapping[RequestId, Iterable[int]],
+) -> OrderedMap[RequestId, tuple[int, ...]]:
+    return OrderedMap.adopt({request_id: tuple(ids) for request_id, ids in tokens.items()})
+
+
+def _freeze_ids(request_ids: Iterable[RequestId] | None) -> tuple[RequestId, ...] | None:
+    if request_ids is None:
+        return None
+    if isinstance(request_ids, str):
+        return (RequestId(request_ids),)
+    return tuple(dict.fromkeys(request_ids))
+
+
+@attrs.frozen(kw_only=True)
+class StepResult:
+    """What the model runner returned for one step. Upstream: `v1/outputs.py::ModelRunnerOutput`."""
+
+    step_id: StepId
+    """The step that this answers; it must be the oldest in flight."""
+    sampled_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(
+        factory=OrderedMap, converter=_freeze_tokens
+    )
+    """The tokens sampled for each scheduled request; a request that sampled none may be left out."""
+
+
+@attrs.frozen
+class AddRequest:
+    """A client sent a request."""
+
+    request: Request
+    """Its id must not be live."""
+
+
+@attrs.frozen
+class FinishRequests:
+    """Somebody outside ends requests: a client hung up, an engine failed."""
+
+    request_ids: tuple[RequestId, ...] | None = attrs.field(converter=_freeze_ids)
+    """Live ids, ended in this order; None for all, in the order of their arrival here."""
+    status: RequestStatus = RequestStatus.FINISHED_ABORTED
+    """A final status."""
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.status, RequestStatus) or not is_finished(self.status):
+            raise InvalidEvent("status", self.status, "a final status (FINISHED_...)")
+
+
+@attrs.frozen
+class Schedule:
+    """The engine asks for the next step."""
+
+    throttle_prefills: bool = False
+    """Whether the data-parallel cadence holds prompts back in this step."""
+
+
+@attrs.frozen
+class Update:
+    """The model runner returned the oldest step in flight."""
+
+    result: StepResult
+    """What it returned."""
+
+
+@attrs.frozen
+class SetPauseState:
+    """The engine is paused or goes on."""
+
+    pause_state: PauseState
+    """From now on."""
+
+
+@attrs.frozen
+class ResetPrefixCache:
+    """Forget all cached blocks, as after a change of weights."""
+
+    reset_running_requests: bool = False
+    """Preempt what runs first, so that the reset cannot fail."""
+
+
+Event: TypeAlias = AddRequest | FinishRequests | Schedule | Update | SetPauseState | ResetPrefixCache
+"""Everything that can happen to a scheduler."""

@@ -1,0 +1,1 @@
+"""The KV cache as a value: hashing < pool < groups < coordinator < allocation."""

@@ -1,0 +1,115 @@
+"""Slots for tokens: does it fit, and which blocks does it get.
+
+Rules
+-----
+[K-FIT-01] A request needs slots for its computed tokens, the new ones and the lookahead, at most
+    `max_model_len`; what its table lacks is taken from the pool.
+[K-FIT-02] A hit on a block that nobody holds takes that block out of the free list, so it counts as
+    needed like a new one.
+[K-FIT-03] At admission, the watermark is kept free on top of the need, while anything runs.
+[K-FIT-04] With `scheduler_reserve_full_isl`, a request is admitted only if all its known tokens fit
+    now (lookahead not counted), though only the first chunk is taken.
+[K-FIT-05] What does not fit changes nothing.
+[K-FIT-06] Hits are pinned in every group before the first new block is taken in any, so that no new
+    block can be another group's hit.
+
+Upstream: `v1/core/kv_cache_manager.py::allocate_slots`,
+`v1/core/single_type_kv_cache_manager.py::get_num_blocks_to_allocate`,
+`v1/core/kv_cache_coordinator.py::allocate_new_computed_blocks`.
+"""
+
+from pyrsistent import pvector
+
+from kvsched_fp.ids import BlockId
+from kvsched_fp.kvcache.coordinator import (
+    GroupTable,
+    OpenKVCache,
+    cache_full_blocks,
+    take_blocks,
+)
+from kvsched_fp.outputs import BlockIds
+from kvsched_fp.request import Progress, Request, num_known_tokens
+
+
+def append_slots(
+    kv: OpenKVCache, request: Request, progress: Progress, num_new_tokens: int
+) -> BlockIds | None:
+    """Give a running request slots for `num_new_tokens` more tokens.
+
+    Gives the new blocks per group (often none), or None if they do not fit; then nothing changed.
+    """
+    config = kv.config
+    tables = kv.tables[request.request_id]
+    num_tokens = progress.num_computed_tokens + num_new_tokens
+    num_missing = _num_missing(kv, tables, num_tokens + config.num_lookahead_tokens)
+    if sum(num_missing) > kv.pool.num_free_blocks:
+        return None
+    new_block_ids, grown = _extend_tables(kv, tables, num_missing)
+    num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))
+    cached = cache_full_blocks(kv, request, progress, grown, num_tokens_to_cache)
+    if cached is not tables:
+        kv.tables[request.request_id] = cached
+    return new_block_ids
+
+
+def admit_slots(
+    kv: OpenKVCache,
+    request: Request,
+    progress: Progress,
+    hit: BlockIds,
+    num_computed_tokens: int,
+    num_new_tokens: int,
+    *,
+    others_run: bool,
+) -> BlockIds | None:
+    """Give a waiting request its hit blocks and slots for its first `num_new_tokens` tokens.
+
+    `num_computed_tokens` are covered by `hit`. Gives all its blocks per group, or None if they do
+    not fit; then nothing changed.
+    """
+    config = kv.config
+    headroom = config.watermark_blocks if others_run else 0
+    # A request that waits with blocks in hand has no hit, and one with a hit has no blocks.
+    tables = kv.tables.get(request.request_id) or tuple(
+        GroupTable(pvector(block_ids), len(block_ids)) for block_ids in hit
+    )
+    room = kv.pool.num_free_blocks - headroom - sum(map(kv.pool.count_evictable, hit))
+    num_known = num_known_tokens(request, progress)
+    if config.scheduler_reserve_full_isl:
+        num_sequence = min(num_known, config.max_model_len)
+        if sum(_num_missing(kv, tables, num_sequence)) > room:
+            return None  # [K-FIT-04]
+    num_tokens = num_computed_tokens + num_new_tokens
+    num_missing = _num_missing(kv, tables, num_tokens + config.num_lookahead_tokens)
+    if sum(num_missing) > room:
+        return None
+    for block_ids in hit:
+        kv.pool.touch(block_ids)  # [K-FIT-06]
+    _, grown = _extend_tables(kv, tables, num_missing)
+    num_tokens_to_cache = min(num_tokens, num_known)
+    cached = cache_full_blocks(kv, request, progress, grown, num_tokens_to_cache)
+    kv.tables[request.request_id] = cached
+    return tuple(tuple(table.block_ids) for table in cached)
+
+
+def _num_missing(kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int) -> list[int]:
+    """Count per group the blocks that a request lacks for `num_tokens` slots [K-FIT-01]."""
+    num_slots = min(num_tokens, kv.config.max_model_len)
+    return [
+        max(group.num_blocks_for(num_slots) - len(table.block_ids), 0)
+        for group, table in zip(kv.config.kv_cache_groups, tables, strict=True)
+    ]
+
+
+def _extend_tables(
+    kv: OpenKVCache, tables: tuple[GroupTable, ...], num_missing: list[int]
+) -> tuple[BlockIds, tuple[GroupTable, ...]]:
+    if not any(num_missing):
+        return ((),) * len(tables), tables
+    new_block_ids: list[tuple[BlockId, ...]] = []
+    grown = []
+    for group_index, (table, num_blocks) in enumerate(zip(tables, num_missing, strict=True)):
+        taken = take_blocks(kv, group_index, num_blocks)
+        new_block_ids.append(tuple(taken))
+        grown.append(GroupTable(table.block_ids.extend(taken), table.num_cached_blocks))
+    return tuple(new_block_ids), tuple(grown)

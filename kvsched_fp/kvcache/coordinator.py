@@ -1,0 +1,207 @@
+"""The KV cache of all groups: one pool, one block table per request and group.
+
+Rules
+-----
+[K-TAB-01] A request's table in a group lists its blocks in token order; block i holds the tokens
+    from i * block_size on. Tables only grow, until all is given back at once.
+[K-TAB-02] `num_cached_blocks` of a table is how many blocks at its front are in the prefix index on
+    behalf of this request, hits included.
+[K-HIT-01] A prefix hit is the longest run of cached full blocks from the first token on, that every
+    group holds.
+[K-HIT-02] At least one known token is always computed anew, since its logits are needed: a hit covers
+    at most `num_tokens - 1` tokens, rounded down to full blocks.
+[K-CACHE-01] A block is entered into the prefix index when the step that fills it is scheduled.
+[K-CACHE-02] Events name the blocks as they are entered and as they are lost, in that order.
+
+Upstream: `v1/core/kv_cache_coordinator.py`, `v1/core/single_type_kv_cache_manager.py`,
+`v1/core/block_pool.py::cache_full_blocks`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+from immutables import Map
+from pyrsistent import PVector, pvector
+
+from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.ids import BlockHash, BlockId, BlockKey, RequestId
+from kvsched_fp.kvcache.hashing import extra_keys_of_block, make_block_key, split_block_key
+from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
+from kvsched_fp.kvcache.pool import BlockPool, OpenPool, clear_prefix_index, make_pool
+from kvsched_fp.outputs import BlockIds, PrefixCacheStats
+from kvsched_fp.request import Progress, Request, known_tokens
+
+
+@attrs.frozen
+class GroupTable:
+    """The blocks of one request in one group [K-TAB-01]."""
+
+    block_ids: PVector[BlockId] = pvector()
+    """In token order."""
+    num_cached_blocks: int = 0
+    """Blocks at the front that are in the prefix index [K-TAB-02]."""
+
+
+@attrs.frozen
+class KVCache:
+    """The KV cache memory as a value."""
+
+    pool: BlockPool
+    """The blocks, shared by all groups."""
+    tables: Map[RequestId, tuple[GroupTable, ...]] = Map()
+    """Per request that holds blocks, one table per group."""
+    pending_events: tuple[KVCacheEvent, ...] = ()
+    """Events since the last update."""
+    prefix_cache_stats: PrefixCacheStats = PrefixCacheStats()
+    """Look-ups since the last report."""
+
+    def block_ids(self, request_id: RequestId) -> BlockIds | None:
+        """Give the blocks of a request, per group; None if it holds none."""
+        tables = self.tables.get(request_id)
+        if tables is None:
+            return None
+        return tuple(tuple(table.block_ids) for table in tables)
+
+
+def make_kv_cache(config: SchedulerConfig) -> KVCache:
+    """Make an empty cache."""
+    return KVCache(pool=make_pool(config.num_blocks))
+
+
+class OpenKVCache:
+    """The transient of a `KVCache`, alive within one call."""
+
+    __slots__ = ("config", "empty_tables", "events", "new_block_ids", "pool", "stats", "tables")
+
+    def __init__(self, kv: KVCache, config: SchedulerConfig) -> None:
+        self.config = config
+        self.pool = OpenPool(kv.pool)
+        self.tables = kv.tables.mutate()
+        self.events: list[KVCacheEvent] = list(kv.pending_events)
+        self.stats = kv.prefix_cache_stats
+        # Per group, the blocks handed out in this call.
+        self.new_block_ids: list[list[BlockId]] = [[] for _ in config.kv_cache_groups]
+        self.empty_tables = (GroupTable(),) * len(config.kv_cache_groups)
+
+    def close(self) -> KVCache:
+        """Freeze into a value. The transient must not be used afterwards."""
+        return KVCache(self.pool.close(), self.tables.finish(), tuple(self.events), self.stats)
+
+    def tables_of(self, request_id: RequestId) -> tuple[GroupTable, ...]:
+        """Give the tables of a request; empty ones if it holds no block."""
+        return self.tables.get(request_id, self.empty_tables)
+
+
+def find_longest_cache_hit(kv: OpenKVCache, block_hashes: Sequence[BlockHash], num_tokens: int) -> BlockIds:
+    """Look a request of `num_tokens` known tokens up; per group the blocks hit [K-HIT-01, K-HIT-02].
+
+    All groups are of one kind and block size here, so one joint scan finds the common prefix.
+    """
+    groups = kv.config.kv_cache_groups
+    return groups[0].find_longest_cache_hit(kv.pool, block_hashes, num_tokens - 1, range(len(groups)))
+
+
+def take_blocks(kv: OpenKVCache, group_index: int, num_blocks: int) -> list[BlockId]:
+    """Take blocks for one group from the pool; keys that are lost by it become events."""
+    taken, lost_keys = kv.pool.take(num_blocks)
+    if kv.config.enable_kv_cache_events:
+        kv.events.extend(map(_removed_event, lost_keys))
+    kv.new_block_ids[group_index].extend(taken)
+    return taken
+
+
+def release_blocks(kv: OpenKVCache, request_id: RequestId) -> None:
+    """Give back all blocks of a request: group by group, the tail first, so that the tail is evicted first."""
+    for table in kv.tables.pop(request_id, ()):
+        kv.pool.release(reversed(table.block_ids), enable_caching=kv.config.enable_prefix_caching)
+
+
+def cache_full_blocks(
+    kv: OpenKVCache,
+    request: Request,
+    progress: Progress,
+    tables: tuple[GroupTable, ...],
+    num_tokens: int,
+) -> tuple[GroupTable, ...]:
+    """Enter the blocks that the first `num_tokens` tokens fill into the prefix index [K-CACHE-01].
+
+    Gives the tables with their new `num_cached_blocks`.
+    """
+    if not kv.config.enable_prefix_caching:
+        return tables
+    num_full_blocks = min(num_tokens // kv.config.block_size, len(progress.block_hashes))
+    if all(table.num_cached_blocks >= num_full_blocks for table in tables):
+        return tables
+    changed = []
+    for group_index, table in enumerate(tables):
+        if table.num_cached_blocks < num_full_blocks:
+            start = table.num_cached_blocks
+            hashes = progress.block_hashes[start:num_full_blocks]
+            for block_id, block_hash in zip(table.block_ids[start:num_full_blocks], hashes, strict=True):
+                kv.pool.cache(block_id, make_block_key(block_hash, group_index))
+            if kv.config.enable_kv_cache_events:
+                kv.events.append(
+                    _stored_event(kv.config, request, progress, start, tuple(hashes), group_index)
+                )
+            table = GroupTable(table.block_ids, num_full_blocks)  # noqa: PLW2901  the changed row
+        changed.append(table)
+    return tuple(changed)
+
+
+def num_cached_tokens(kv: OpenKVCache, request_id: RequestId) -> int:
+    """Count the tokens of a request that the prefix index holds in every group."""
+    tables = kv.tables.get(request_id)
+    if tables is None:
+        return 0
+    return min(_num_cached_tokens_in(kv, table.block_ids) for table in tables)
+
+
+def _num_cached_tokens_in(kv: OpenKVCache, block_ids: Sequence[BlockId]) -> int:
+    for index in range(len(block_ids) - 1, -1, -1):
+        if kv.pool.key_of(block_ids[index]) is not None:
+            return (index + 1) * kv.config.block_size
+    return 0
+
+
+def reset_prefix_cache(kv: KVCache, config: SchedulerConfig) -> tuple[KVCache, bool]:
+    """Empty the prefix index, if no block is held; tell whether it was done [K-RESET-01]."""
+    if kv.pool.num_free_blocks != kv.pool.num_blocks - 1:
+        return kv, False
+    events = kv.pending_events
+    if config.enable_kv_cache_events:
+        events = (*events, AllBlocksCleared())
+    stats = kv.prefix_cache_stats
+    if config.log_stats:
+        stats = attrs.evolve(stats, reset=True)
+    return KVCache(clear_prefix_index(kv.pool), kv.tables, events, stats), True
+
+
+def _removed_event(key: BlockKey) -> BlockRemoved:
+    block_hash, group_index = split_block_key(key)
+    return BlockRemoved((block_hash,), group_index)
+
+
+def _stored_event(
+    config: SchedulerConfig,
+    request: Request,
+    progress: Progress,
+    first_block: int,
+    block_hashes: tuple[BlockHash, ...],
+    group_index: int,
+) -> BlockStored:
+    end_block = first_block + len(block_hashes)
+    block_size = config.block_size
+    return BlockStored(
+        block_hashes=block_hashes,
+        parent_block_hash=progress.block_hashes[first_block - 1] if first_block else None,
+        token_ids=known_tokens(request, progress, first_block * block_size, end_block * block_size),
+        block_size=block_size,
+        extra_keys=tuple(_event_keys(range(first_block, end_block), request.cache_salt)),
+        group_index=group_index,
+    )
+
+
+def _event_keys(block_indices: Iterable[int], cache_salt: str | None) -> Iterable[tuple[str, ...] | None]:
+    for block_index in block_indices:
+        keys = extra_keys_of_block(block_index, cache_salt)
+        yield None if keys is None else tuple(value for _, value in keys)

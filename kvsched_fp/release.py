@@ -1,0 +1,60 @@
+"""Giving back what one request holds: when it is preempted, and when it ends.
+
+Rules
+-----
+[M-REL-01] A preempted request gives back all its blocks and starts again from nothing computed; its
+    output stays known, so it will compute prompt and output as one prompt.
+[M-REL-02] It goes back to the front of the waiting queue (FCFS), or to its place (priority).
+[M-REL-03] Its tokens in flight become stale. Normally they are still delivered when they come
+    back, and it is not admitted before; after a forced reset they are dropped, and it may be
+    admitted at once.
+[M-REL-04] A share that is stale from an earlier preemption and still in flight stays dropped if it was.
+[M-REL-05] A request that ends gives back all its blocks and leaves the state; its id is told to the
+    model runner with the next step, and to its client if the config asks for it.
+
+Upstream: `v1/core/sched/scheduler.py::Scheduler._preempt_request`, `_free_request`, `_free_blocks`.
+"""
+
+from kvsched_fp.ids import RequestId
+from kvsched_fp.kvcache.coordinator import release_blocks
+from kvsched_fp.queues import queue_entry
+from kvsched_fp.request import Progress, RequestStatus, move
+from kvsched_fp.transient import OpenState
+
+
+def preempt_request(open_state: OpenState, request_id: RequestId, *, drop_stale_output: bool) -> None:
+    """Preempt a request that the caller has taken out of `running`."""
+    release_blocks(open_state.kv, request_id)
+    progress = open_state.progress[request_id]
+    open_state.progress[request_id] = _preempted(progress, drop_stale_output=drop_stale_output)
+    entry = queue_entry(open_state.requests[request_id])
+    open_state.waiting = open_state.waiting.put_back((entry,))
+    open_state.preempted_request_ids.append(request_id)
+
+
+def _preempted(progress: Progress, *, drop_stale_output: bool) -> Progress:
+    was_dropped = progress.drop_stale_output and progress.num_stale_output_tokens > 0
+    return Progress(
+        status=move(progress.status, RequestStatus.PREEMPTED),
+        num_computed_tokens=0,
+        num_in_flight_tokens=progress.num_in_flight_tokens,
+        is_prefill_chunk=progress.is_prefill_chunk,
+        output_token_ids=progress.output_token_ids,
+        block_hashes=progress.block_hashes,
+        num_preemptions=progress.num_preemptions + 1,
+        num_stale_output_tokens=progress.num_in_flight_tokens,
+        drop_stale_output=drop_stale_output or was_dropped,
+        prefill_stats=progress.prefill_stats,
+    )
+
+
+def end_request(open_state: OpenState, request_id: RequestId) -> None:
+    """Let a request leave the state. The caller takes it out of its queue."""
+    release_blocks(open_state.kv, request_id)
+    request = open_state.requests.pop(request_id)
+    del open_state.progress[request_id]
+    del open_state.add_numbers[request_id]
+    open_state.finished_request_ids.append(request_id)
+    if open_state.config.include_finished_set:
+        finished = open_state.finished_by_client.get(request.client_index, ())
+        open_state.finished_by_client[request.client_index] = (*finished, request_id)

@@ -1,0 +1,89 @@
+"""What the model runner is told about the step, in the shape that it expects.
+
+Rules
+-----
+[S-OUT-01] V2: every admitted request is sent whole, first the new ones, then the resumed ones, with all
+    its known tokens; running ones are sent as a difference.
+[S-OUT-02] V1: only new requests are sent whole. Resumed ones follow the running ones in the difference,
+    marked, with all their blocks.
+[S-OUT-03] V1: a row that was not in the step before also brings all its known tokens.
+[S-OUT-04] A row without new blocks says None.
+
+Upstream: `v1/core/sched/scheduler.py::Scheduler._make_cached_request_data`,
+`v1/core/sched/output.py::NewRequestData.from_request`.
+"""
+
+from kvsched_fp.ids import BlockId, RequestId, StepId
+from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.outputs import BlockIds, CachedRequestData, NewRequestData, SchedulerOutput
+from kvsched_fp.request import known_tokens, num_known_tokens
+from kvsched_fp.schedule.plan import Plan
+
+
+def make_output(
+    plan: Plan, step_id: StepId, prev_step_request_ids: frozenset[RequestId]
+) -> SchedulerOutput:
+    """Build the output from the plan, before its tokens are counted as computed."""
+    if plan.config.use_v2_model_runner:
+        sent_whole = plan.scheduled_new + plan.scheduled_resumed  # [S-OUT-01]
+        resumed: list[RequestId] = []
+    else:
+        sent_whole = plan.scheduled_new  # [S-OUT-02]
+        resumed = plan.scheduled_resumed
+    return SchedulerOutput(
+        step_id=step_id,
+        scheduled_new_requests=tuple(_new_request(plan, request_id) for request_id in sent_whole),
+        scheduled_cached_requests=_cached_requests(plan, resumed, prev_step_request_ids),
+        num_scheduled_tokens=OrderedMap.adopt(plan.num_scheduled_tokens),
+        total_num_scheduled_tokens=sum(plan.num_scheduled_tokens.values()),
+        preempted_request_ids=tuple(plan.preempted_request_ids),
+        finished_request_ids=tuple(plan.finished_request_ids),
+        new_block_ids_to_zero=_block_ids_to_zero(plan),
+    )
+
+
+def _new_request(plan: Plan, request_id: RequestId) -> NewRequestData:
+    return NewRequestData(
+        request_id=request_id,
+        prompt_token_ids=plan.requests[request_id].prompt_token_ids,
+        block_ids=plan.new_block_ids[request_id],
+        num_computed_tokens=plan.progress[request_id].num_computed_tokens,
+        prefill_token_ids=(_all_token_ids(plan, request_id) if plan.config.use_v2_model_runner else None),
+    )
+
+
+def _cached_requests(
+    plan: Plan, resumed: list[RequestId], prev_step_request_ids: frozenset[RequestId]
+) -> CachedRequestData:
+    request_ids = plan.scheduled_running + resumed
+    all_token_ids = {}
+    if not plan.config.use_v2_model_runner:
+        all_token_ids = {
+            request_id: _all_token_ids(plan, request_id)
+            for request_id in request_ids
+            if request_id not in prev_step_request_ids  # [S-OUT-03]
+        }
+    rows = [plan.progress[request_id] for request_id in request_ids]
+    return CachedRequestData(
+        request_ids=tuple(request_ids),
+        resumed_request_ids=tuple(resumed),
+        all_token_ids=OrderedMap.adopt(all_token_ids),
+        new_block_ids=tuple([_none_if_empty(plan.new_block_ids[request_id]) for request_id in request_ids]),
+        num_computed_tokens=tuple([progress.num_computed_tokens for progress in rows]),
+        num_output_tokens=tuple([len(progress.output_token_ids) for progress in rows]),
+    )
+
+
+def _all_token_ids(plan: Plan, request_id: RequestId) -> tuple[int, ...]:
+    request, progress = plan.requests[request_id], plan.progress[request_id]
+    return known_tokens(request, progress, 0, num_known_tokens(request, progress))
+
+
+def _none_if_empty(block_ids: BlockIds) -> BlockIds | None:
+    return block_ids if any(block_ids) else None  # [S-OUT-04]
+
+
+def _block_ids_to_zero(plan: Plan) -> tuple[BlockId, ...] | None:
+    if not plan.config.needs_kv_cache_zeroing:
+        return None
+    return tuple(block_id for ids in plan.kv.new_block_ids for block_id in ids) or None

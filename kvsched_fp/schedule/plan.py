@@ -1,0 +1,107 @@
+"""The plan of one step: what is left to give out, and what was given to whom.
+
+Rules
+-----
+[S-BUD-01] A step computes at most `token_budget` tokens, and none while everything is paused.
+[S-BUD-02] A step feeds at most `max_num_batched_tokens` positions to the model; that is a budget of
+    its own (a drafter may need positions beyond the scheduled tokens).
+[S-BUD-03] What a victim was given earlier in the same step is given back, exactly.
+[S-LONG-01] While more than one request is there (running or waiting), one request gets at most
+    `long_prefill_token_threshold` tokens in a step. A lone request starves nobody and has no limit.
+[S-LONG-02] The adaptive threshold is never below an even share of the input budget.
+[S-HOLD-01] On a step with `throttle_prefills`, prompts are held back while anything decodes, unless
+    the last scan left requests behind for lack of capacity.
+[S-HOLD-02] With `prefill_schedule_interval` n > 1, prompts are held back, on the same two conditions,
+    until n executed steps have passed since the last one that carried prompt.
+
+Upstream: the head of `v1/core/sched/scheduler.py::Scheduler.schedule`.
+"""
+
+from kvsched_fp.events import PauseState
+from kvsched_fp.ids import RequestId
+from kvsched_fp.outputs import BlockIds
+from kvsched_fp.state import SchedulerState, num_waiting_requests
+from kvsched_fp.transient import OpenState
+
+
+class Plan(OpenState):
+    """The transient of one `schedule()`: the opened state, the budgets, and the batch so far."""
+
+    __slots__ = (
+        "capacity_bound",
+        "hold_prefills",
+        "input_budget",
+        "long_prefill_token_threshold",
+        "new_block_ids",
+        "num_scheduled_tokens",
+        "pause_state",
+        "prefill_admitted",
+        "prefill_scheduled",
+        "scheduled_new",
+        "scheduled_resumed",
+        "scheduled_running",
+        "someone_preempted",
+        "token_budget",
+    )
+
+    def __init__(self, state: SchedulerState, *, throttle_prefills: bool) -> None:
+        super().__init__(state)
+        config = state.config
+        self.pause_state = state.pause_state
+        self.token_budget = config.token_budget
+        if state.pause_state is PauseState.PAUSED_ALL:
+            self.token_budget = 0  # [S-BUD-01]
+        self.input_budget = config.max_num_batched_tokens  # [S-BUD-02]
+        self.long_prefill_token_threshold = _long_prefill_token_threshold(state)
+        self.hold_prefills = _hold_prefills(state, throttle_prefills=throttle_prefills)
+
+        self.num_scheduled_tokens: dict[RequestId, int] = {}
+        self.new_block_ids: dict[RequestId, BlockIds] = {}
+        self.scheduled_running: list[RequestId] = []
+        self.scheduled_new: list[RequestId] = []
+        self.scheduled_resumed: list[RequestId] = []
+
+        # What the phases tell each other.
+        self.someone_preempted = False
+        self.prefill_scheduled = False
+        self.prefill_admitted = False
+        self.capacity_bound = state.prefill_capacity_bound
+
+    def give(self, request_id: RequestId, num_new_tokens: int, block_ids: BlockIds) -> None:
+        """Enter a request into the batch and pay for it."""
+        self.num_scheduled_tokens[request_id] = num_new_tokens
+        self.new_block_ids[request_id] = block_ids
+        self.token_budget -= num_new_tokens
+        self.input_budget -= num_new_tokens
+
+    def take_back(self, request_id: RequestId) -> None:
+        """Undo `give` for a running request that became a victim [S-BUD-03]."""
+        self.scheduled_running.remove(request_id)
+        num_new_tokens = self.num_scheduled_tokens.pop(request_id)
+        del self.new_block_ids[request_id]
+        self.token_budget += num_new_tokens
+        self.input_budget += num_new_tokens
+
+
+def _long_prefill_token_threshold(state: SchedulerState) -> int:
+    """Give the most tokens of one request in this step; 0 for no limit [S-LONG-01, S-LONG-02]."""
+    config = state.config
+    num_requests = len(state.running) + num_waiting_requests(state)
+    threshold = config.long_prefill_token_threshold
+    if threshold == 0 or num_requests <= 1:
+        return 0
+    if config.long_prefill_token_threshold_adaptive:
+        threshold = max(threshold, config.max_num_batched_tokens // num_requests)
+    return threshold
+
+
+def _hold_prefills(state: SchedulerState, *, throttle_prefills: bool) -> bool:
+    """Tell whether prompts are held back in this step [S-HOLD-01, S-HOLD-02]."""
+    interval = state.config.prefill_schedule_interval
+    num_steps_since_prefill = state.num_executed_steps + 1 - state.last_prefill_step
+    in_interval = interval > 1 and num_steps_since_prefill < interval
+    return (
+        (throttle_prefills or in_interval)
+        and not state.prefill_capacity_bound
+        and any(not state.progress[request_id].is_prefill_chunk for request_id in state.running)
+    )

@@ -1,0 +1,49 @@
+"""What one update tells the clients and the world.
+
+Rules
+-----
+[U-OUT-01] A client gets its outputs in the order of the batch; clients come in the order of their first
+    output.
+[U-OUT-02] With `include_finished_set`, a client also gets the ids that finished since the last update,
+    however they ended; clients that get nothing else come last.
+[U-OUT-03] The statistics go to the first client, or to client 0 if none gets anything.
+[U-OUT-04] What happened to the prefix index since the last update goes out once.
+
+Upstream: the tail of `v1/core/sched/scheduler.py::Scheduler.update_from_output`, `make_stats`.
+"""
+
+import attrs
+
+from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.outputs import ClientOutputs, Emitted, PrefixCacheStats, SchedulerStats
+from kvsched_fp.update.results import Results
+
+
+def take_emitted(results: Results) -> Emitted:
+    """Collect what is to be told, and forget it."""
+    clients = {client: ClientOutputs(tuple(outs)) for client, outs in results.outputs.items()}
+    for client, request_ids in results.finished_by_client.items():
+        told = clients.get(client, ClientOutputs())
+        clients[client] = attrs.evolve(told, finished_request_ids=request_ids)  # [U-OUT-02]
+    results.finished_by_client = {}
+    if results.config.log_stats:
+        first = next(iter(clients), 0)
+        told = clients.get(first, ClientOutputs())
+        clients[first] = attrs.evolve(told, scheduler_stats=_take_stats(results))  # [U-OUT-03]
+    kv_events = tuple(results.kv.events)
+    results.kv.events.clear()  # [U-OUT-04]
+    return Emitted(OrderedMap.adopt(clients), kv_events)
+
+
+def _take_stats(results: Results) -> SchedulerStats:
+    num_deferred = len(results.deferred)
+    num_waiting = len(results.waiting) + len(results.kv_holding_waiting)
+    stats = SchedulerStats(
+        num_running_requests=len(results.running),
+        num_waiting_requests=num_waiting - num_deferred,
+        num_skipped_waiting_requests=num_deferred,
+        kv_cache_usage=results.kv.pool.usage,
+        prefix_cache_stats=results.kv.stats,
+    )
+    results.kv.stats = PrefixCacheStats()
+    return stats

@@ -1,0 +1,25 @@
+"""The transient of one `update()`: the opened state, and what is to be told to whom."""
+
+from kvsched_fp.ids import RequestId
+from kvsched_fp.outputs import EngineOutput
+from kvsched_fp.state import SchedulerState
+from kvsched_fp.transient import OpenState
+
+
+class Results(OpenState):
+    """The opened state, the outputs per client and the requests that stopped."""
+
+    __slots__ = ("outputs", "stopped")
+
+    def __init__(self, state: SchedulerState) -> None:
+        super().__init__(state)
+        self.outputs: dict[int, list[EngineOutput]] = {}
+        self.stopped: set[RequestId] = set()
+
+    def emit(self, client_index: int, output: EngineOutput) -> None:
+        """Tell a client something, behind what it is told already."""
+        outputs = self.outputs.get(client_index)
+        if outputs is None:
+            self.outputs[client_index] = [output]
+        else:
+            outputs.append(output)

@@ -1,0 +1,1 @@
+"""Readers of public request traces, and the stub model that answers a step."""
