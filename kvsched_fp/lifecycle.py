@@ -20,7 +20,6 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `finish_requests`
 from collections.abc import Iterable
 
 import attrs
-from pyrsistent import pvector
 
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.events import FinishRequests, PauseState
@@ -65,7 +64,7 @@ def _first_progress(state: SchedulerState, request: Request) -> Progress:
         return Progress()
     hashes = extend_block_hashes(
         config.block_hasher,
-        pvector(),
+        (),
         request.prompt_token_ids,
         0,
         config.block_size,

@@ -194,7 +194,7 @@ class Progress:
     """Whether the last step that it was in left prompt to compute."""
     output_token_ids: PVector[int] = pvector()
     """The tokens sampled so far."""
-    block_hashes: PVector[BlockHash] = pvector()
+    block_hashes: tuple[BlockHash, ...] = ()
     """One hash per full block of known tokens."""
     num_preemptions: int = 0
     """How many times it was preempted."""
@@ -226,7 +226,7 @@ class Progress:
         num_in_flight_tokens: int,
         num_stale_output_tokens: int,
         output_token_ids: PVector[int],
-        block_hashes: PVector[BlockHash],
+        block_hashes: tuple[BlockHash, ...],
         prefill_stats: PrefillStats | None,
     ) -> "Progress":
         """Take in what a step brought; the fields not named stay."""
@@ -254,8 +254,10 @@ def known_tokens(request: Request, progress: Progress, start: int, end: int) -> 
     num_prompt_tokens = len(request.prompt_token_ids)
     if end <= num_prompt_tokens:
         return request.prompt_token_ids[start:end]
-    output = progress.output_token_ids[max(start - num_prompt_tokens, 0) : end - num_prompt_tokens]
-    return (*request.prompt_token_ids[start:], *output)
+    # Index by index: a slice of a persistent vector copies all of it first.
+    output_token_ids = progress.output_token_ids
+    positions = range(max(start - num_prompt_tokens, 0), end - num_prompt_tokens)
+    return (*request.prompt_token_ids[start:], *[output_token_ids[i] for i in positions])
 
 
 def check_token_ids(field: str, token_ids: Sequence[int]) -> None:

@@ -18,9 +18,8 @@ Upstream: `v1/core/kv_cache_manager.py::allocate_slots`,
 `v1/core/kv_cache_coordinator.py::allocate_new_computed_blocks`.
 """
 
-from pyrsistent import pvector
-
 from kvsched_fp.ids import BlockId
+from kvsched_fp.kvcache.chunked import make_object_vector
 from kvsched_fp.kvcache.coordinator import (
     GroupTable,
     OpenKVCache,
@@ -42,9 +41,12 @@ def append_slots(
     tables = kv.tables[request.request_id]
     num_tokens = progress.num_computed_tokens + num_new_tokens
     num_missing = _num_missing(kv, tables, num_tokens + config.num_lookahead_tokens)
-    if sum(num_missing) > kv.pool.num_free_blocks:
+    if num_missing is None:
+        new_block_ids, grown = kv.no_block_ids, tables
+    elif sum(num_missing) > kv.pool.num_free_blocks:
         return None
-    new_block_ids, grown = _extend_tables(kv, tables, num_missing)
+    else:
+        new_block_ids, grown = _extend_tables(kv, tables, num_missing)
     num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))
     cached = cache_full_blocks(kv, request, progress, grown, num_tokens_to_cache)
     if cached is not tables:
@@ -71,45 +73,54 @@ def admit_slots(
     headroom = config.watermark_blocks if others_run else 0
     # A request that waits with blocks in hand has no hit, and one with a hit has no blocks.
     tables = kv.tables.get(request.request_id) or tuple(
-        GroupTable(pvector(block_ids), len(block_ids)) for block_ids in hit
+        GroupTable(make_object_vector(block_ids), len(block_ids)) for block_ids in hit
     )
     room = kv.pool.num_free_blocks - headroom - sum(map(kv.pool.count_evictable, hit))
     num_known = num_known_tokens(request, progress)
     if config.scheduler_reserve_full_isl:
         num_sequence = min(num_known, config.max_model_len)
-        if sum(_num_missing(kv, tables, num_sequence)) > room:
+        if sum(_num_missing(kv, tables, num_sequence) or ()) > room:
             return None  # [K-FIT-04]
     num_tokens = num_computed_tokens + num_new_tokens
     num_missing = _num_missing(kv, tables, num_tokens + config.num_lookahead_tokens)
-    if sum(num_missing) > room:
+    if sum(num_missing or ()) > room:
         return None
     for block_ids in hit:
         kv.pool.touch(block_ids)  # [K-FIT-06]
-    _, grown = _extend_tables(kv, tables, num_missing)
+    if num_missing is not None:
+        _, tables = _extend_tables(kv, tables, num_missing)
     num_tokens_to_cache = min(num_tokens, num_known)
-    cached = cache_full_blocks(kv, request, progress, grown, num_tokens_to_cache)
+    cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache)
     kv.tables[request.request_id] = cached
     return tuple(tuple(table.block_ids) for table in cached)
 
 
-def _num_missing(kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int) -> list[int]:
-    """Count per group the blocks that a request lacks for `num_tokens` slots [K-FIT-01]."""
+def _num_missing(kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int) -> list[int] | None:
+    """Count per group the blocks that a request lacks for `num_tokens` slots; None for none [K-FIT-01].
+
+    Nearly every decode lacks nothing, so that answer comes without a list.
+    """
     num_slots = min(num_tokens, kv.config.max_model_len)
+    groups = kv.config.kv_cache_groups
+    for group, table in zip(groups, tables, strict=True):
+        if group.num_blocks_for(num_slots) > len(table.block_ids):
+            break
+    else:
+        return None
     return [
         max(group.num_blocks_for(num_slots) - len(table.block_ids), 0)
-        for group, table in zip(kv.config.kv_cache_groups, tables, strict=True)
+        for group, table in zip(groups, tables, strict=True)
     ]
 
 
 def _extend_tables(
     kv: OpenKVCache, tables: tuple[GroupTable, ...], num_missing: list[int]
 ) -> tuple[BlockIds, tuple[GroupTable, ...]]:
-    if not any(num_missing):
-        return ((),) * len(tables), tables
+    """Take the missing blocks, group by group; give them, and the tables with them."""
     new_block_ids: list[tuple[BlockId, ...]] = []
     grown = []
     for group_index, (table, num_blocks) in enumerate(zip(tables, num_missing, strict=True)):
         taken = take_blocks(kv, group_index, num_blocks)
-        new_block_ids.append(tuple(taken))
+        new_block_ids.append(taken)
         grown.append(GroupTable(table.block_ids.extend(taken), table.num_cached_blocks))
     return tuple(new_block_ids), tuple(grown)

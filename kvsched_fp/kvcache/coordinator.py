@@ -21,11 +21,11 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 from immutables import Map
-from pyrsistent import PVector, pvector
 
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.ids import BlockHash, BlockId, BlockKey, RequestId
-from kvsched_fp.kvcache.hashing import extra_keys_of_block, make_block_key, split_block_key
+from kvsched_fp.kvcache.chunked import ObjectVector
+from kvsched_fp.kvcache.hashing import extra_keys_of_block, make_block_keys, split_block_key
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from kvsched_fp.kvcache.pool import BlockPool, OpenPool, clear_prefix_index, make_pool
 from kvsched_fp.outputs import BlockIds, PrefixCacheStats
@@ -36,7 +36,7 @@ from kvsched_fp.request import Progress, Request, known_tokens
 class GroupTable:
     """The blocks of one request in one group [K-TAB-01]."""
 
-    block_ids: PVector[BlockId] = pvector()
+    block_ids: ObjectVector[BlockId] = ObjectVector()
     """In token order."""
     num_cached_blocks: int = 0
     """Blocks at the front that are in the prefix index [K-TAB-02]."""
@@ -71,7 +71,15 @@ def make_kv_cache(config: SchedulerConfig) -> KVCache:
 class OpenKVCache:
     """The transient of a `KVCache`, alive within one call."""
 
-    __slots__ = ("config", "empty_tables", "events", "new_block_ids", "pool", "stats", "tables")
+    __slots__ = (
+        "config",
+        "events",
+        "new_block_ids",
+        "no_block_ids",
+        "pool",
+        "stats",
+        "tables",
+    )
 
     def __init__(self, kv: KVCache, config: SchedulerConfig) -> None:
         self.config = config
@@ -81,15 +89,11 @@ class OpenKVCache:
         self.stats = kv.prefix_cache_stats
         # Per group, the blocks handed out in this call.
         self.new_block_ids: list[list[BlockId]] = [[] for _ in config.kv_cache_groups]
-        self.empty_tables = (GroupTable(),) * len(config.kv_cache_groups)
+        self.no_block_ids: BlockIds = ((),) * len(config.kv_cache_groups)
 
     def close(self) -> KVCache:
         """Freeze into a value. The transient must not be used afterwards."""
         return KVCache(self.pool.close(), self.tables.finish(), tuple(self.events), self.stats)
-
-    def tables_of(self, request_id: RequestId) -> tuple[GroupTable, ...]:
-        """Give the tables of a request; empty ones if it holds no block."""
-        return self.tables.get(request_id, self.empty_tables)
 
 
 def find_longest_cache_hit(kv: OpenKVCache, block_hashes: Sequence[BlockHash], num_tokens: int) -> BlockIds:
@@ -101,7 +105,7 @@ def find_longest_cache_hit(kv: OpenKVCache, block_hashes: Sequence[BlockHash], n
     return groups[0].find_longest_cache_hit(kv.pool, block_hashes, num_tokens - 1, range(len(groups)))
 
 
-def take_blocks(kv: OpenKVCache, group_index: int, num_blocks: int) -> list[BlockId]:
+def take_blocks(kv: OpenKVCache, group_index: int, num_blocks: int) -> tuple[BlockId, ...]:
     """Take blocks for one group from the pool; keys that are lost by it become events."""
     taken, lost_keys = kv.pool.take(num_blocks)
     if kv.config.enable_kv_cache_events:
@@ -111,7 +115,7 @@ def take_blocks(kv: OpenKVCache, group_index: int, num_blocks: int) -> list[Bloc
 
 
 def release_blocks(kv: OpenKVCache, request_id: RequestId) -> None:
-    """Give back all blocks of a request: group by group, the tail first, so that the tail is evicted first."""
+    """Give back all blocks of a request, group by group, the tail first: it is evicted first."""
     for table in kv.tables.pop(request_id, ()):
         kv.pool.release(reversed(table.block_ids), enable_caching=kv.config.enable_prefix_caching)
 
@@ -130,22 +134,17 @@ def cache_full_blocks(
     if not kv.config.enable_prefix_caching:
         return tables
     num_full_blocks = min(num_tokens // kv.config.block_size, len(progress.block_hashes))
-    if all(table.num_cached_blocks >= num_full_blocks for table in tables):
-        return tables
-    changed = []
     for group_index, table in enumerate(tables):
-        if table.num_cached_blocks < num_full_blocks:
-            start = table.num_cached_blocks
+        start = table.num_cached_blocks
+        if start < num_full_blocks:
             hashes = progress.block_hashes[start:num_full_blocks]
-            for block_id, block_hash in zip(table.block_ids[start:num_full_blocks], hashes, strict=True):
-                kv.pool.cache(block_id, make_block_key(block_hash, group_index))
+            block_ids = table.block_ids.between(start, num_full_blocks)
+            kv.pool.cache(block_ids, make_block_keys(hashes, group_index))
             if kv.config.enable_kv_cache_events:
-                kv.events.append(
-                    _stored_event(kv.config, request, progress, start, tuple(hashes), group_index)
-                )
-            table = GroupTable(table.block_ids, num_full_blocks)  # noqa: PLW2901  the changed row
-        changed.append(table)
-    return tuple(changed)
+                kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
+            changed = GroupTable(table.block_ids, num_full_blocks)
+            tables = (*tables[:group_index], changed, *tables[group_index + 1 :])
+    return tables
 
 
 def num_cached_tokens(kv: OpenKVCache, request_id: RequestId) -> int:
@@ -156,7 +155,7 @@ def num_cached_tokens(kv: OpenKVCache, request_id: RequestId) -> int:
     return min(_num_cached_tokens_in(kv, table.block_ids) for table in tables)
 
 
-def _num_cached_tokens_in(kv: OpenKVCache, block_ids: Sequence[BlockId]) -> int:
+def _num_cached_tokens_in(kv: OpenKVCache, block_ids: ObjectVector[BlockId]) -> int:
     for index in range(len(block_ids) - 1, -1, -1):
         if kv.pool.key_of(block_ids[index]) is not None:
             return (index + 1) * kv.config.block_size

@@ -16,11 +16,10 @@ Upstream: `v1/core/kv_cache_utils.py::hash_block_tokens`, `generate_block_hash_e
 
 import hashlib
 import struct
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import attrs
-from pyrsistent import PVector
 
 from kvsched_fp.ids import BlockHash, BlockKey
 
@@ -67,12 +66,12 @@ def extra_keys_of_block(block_index: int, cache_salt: str | None) -> ExtraKeys |
 
 def extend_block_hashes(
     hasher: BlockHasher,
-    block_hashes: PVector[BlockHash],
+    block_hashes: tuple[BlockHash, ...],
     token_ids: Sequence[int],
     first_position: int,
     block_size: int,
     cache_salt: str | None,
-) -> PVector[BlockHash]:
+) -> tuple[BlockHash, ...]:
     """Append the hashes of the blocks that `token_ids` fill [K-HASH-03].
 
     `token_ids` are the known tokens from `first_position` on, which must be where the block after
@@ -89,12 +88,13 @@ def extend_block_hashes(
         )
         new_hashes.append(parent)
         block_index += 1
-    return block_hashes.extend(new_hashes)
+    return (*block_hashes, *new_hashes)
 
 
-def make_block_key(block_hash: BlockHash, group_index: int) -> BlockKey:
-    """Put the group index behind the hash, as the reference's prefix map does."""
-    return BlockKey(block_hash + group_index.to_bytes(4, "big"))
+def make_block_keys(block_hashes: Iterable[BlockHash], group_index: int) -> Iterator[BlockKey]:
+    """Put the group index behind each hash, as the reference's prefix map does."""
+    suffix = group_index.to_bytes(4, "big")
+    return cast("Iterator[BlockKey]", (block_hash + suffix for block_hash in block_hashes))
 
 
 def split_block_key(key: BlockKey) -> tuple[BlockHash, int]:

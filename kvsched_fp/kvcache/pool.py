@@ -23,14 +23,23 @@ Upstream: `v1/core/block_pool.py::BlockPool`, `v1/core/kv_cache_utils.py::FreeKV
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import attrs
 from immutables import Map
-from pyrsistent import PVector, pvector
 
 from kvsched_fp.errors import OracleBug
 from kvsched_fp.ids import BlockId, BlockKey
+from kvsched_fp.kvcache.chunked import (
+    MASK,
+    SHIFT,
+    IntVector,
+    ObjectVector,
+    OpenIntVector,
+    OpenObjectVector,
+    make_int_vector,
+    make_object_vector,
+)
 
 NULL_BLOCK = BlockId(0)
 NOT_FREE = -1
@@ -46,25 +55,22 @@ class BlockLookup(Protocol):
 
 @attrs.frozen
 class BlockPool:
-    """All blocks of one KV cache memory. Vectors are indexed by block id."""
+    """All blocks of one KV cache memory."""
 
-    next_free: PVector[int]
-    """The free list, forwards; `NOT_FREE` where the block is not in it. Last entry: the front."""
-    prev_free: PVector[int]
-    """The free list, backwards. Last entry: the back."""
+    num_blocks: int
+    """The size of the pool, null block included; also the id of the sentinel."""
     num_free_blocks: int
     """The length of the free list."""
-    ref_counts: PVector[int]
-    """How many block tables hold the block."""
-    keys: PVector[BlockKey | None]
-    """The key that the block is cached under, or None."""
-    cached: Map[BlockKey, tuple[BlockId, ...]]
-    """The prefix index: key -> the blocks cached under it, the first cached first."""
-
-    @property
-    def num_blocks(self) -> int:
-        """The size of the pool, null block included."""
-        return len(self.ref_counts)
+    next_free: IntVector
+    """The free list, forwards; the sentinel's successor is the front."""
+    prev_free: IntVector
+    """The free list, backwards; the sentinel's predecessor is the back."""
+    ref_counts: IntVector
+    """How many block tables hold each block."""
+    keys: ObjectVector[BlockKey | None]
+    """The key that each block is cached under, or None."""
+    cached: Map[BlockKey, BlockId | tuple[BlockId, ...]]
+    """The prefix index: key -> the block cached under it; of several, a tuple, the first cached first."""
 
     @property
     def usage(self) -> float:
@@ -74,38 +80,44 @@ class BlockPool:
     def first_block(self, key: BlockKey) -> BlockId | None:
         """Give the block that was cached first under `key`, or None [K-POOL-04]."""
         blocks = self.cached.get(key)
-        return None if blocks is None else blocks[0]
+        return None if blocks is None else as_tuple(blocks)[0]
 
     def free_blocks(self) -> list[BlockId]:
         """List the free blocks in eviction order."""
-        sentinel = self.num_blocks
+        following = list(self.next_free)
         order = []
-        block_id = self.next_free[sentinel]
-        while block_id != sentinel:
+        block_id = following[self.num_blocks]
+        while block_id != self.num_blocks:
             order.append(BlockId(block_id))
-            block_id = self.next_free[block_id]
+            block_id = following[block_id]
         return order
 
 
 def make_pool(num_blocks: int) -> BlockPool:
     """Make a pool of `num_blocks` blocks in id order, the null block taken out [K-POOL-01]."""
-    next_free = [NOT_FREE, *range(2, num_blocks + 1), 1]
-    prev_free = [NOT_FREE, num_blocks, *range(1, num_blocks)]
-    if num_blocks == 1:
-        next_free, prev_free = [NOT_FREE, 1], [NOT_FREE, 1]
+    last = num_blocks - 1
     return BlockPool(
-        next_free=pvector(next_free),
-        prev_free=pvector(prev_free),
-        num_free_blocks=num_blocks - 1,
-        ref_counts=pvector([0] * num_blocks),
-        keys=pvector([None] * num_blocks),
+        num_blocks=num_blocks,
+        num_free_blocks=last,
+        next_free=make_int_vector([NOT_FREE, *range(2, num_blocks + 1), 1]),
+        prev_free=make_int_vector([NOT_FREE, num_blocks, *range(1, last), last]),
+        ref_counts=make_int_vector([0] * num_blocks),
+        keys=make_object_vector([None] * num_blocks),
         cached=Map(),
     )
 
 
 def clear_prefix_index(pool: BlockPool) -> BlockPool:
     """Forget every key; counts and free order stay. Cost: the size of the pool."""
-    return attrs.evolve(pool, keys=pvector([None] * pool.num_blocks), cached=Map())
+    return attrs.evolve(pool, keys=make_object_vector([None] * pool.num_blocks), cached=Map())
+
+
+def as_tuple(blocks: BlockId | tuple[BlockId, ...]) -> tuple[BlockId, ...]:
+    """Give the blocks of one entry of the prefix index, the first cached first.
+
+    Nearly every key has one block; without a tuple around it, the garbage collector has less to visit.
+    """
+    return blocks if isinstance(blocks, tuple) else (blocks,)
 
 
 def _usage(num_blocks: int, num_free_blocks: int) -> float:
@@ -116,123 +128,128 @@ def _usage(num_blocks: int, num_free_blocks: int) -> float:
 class OpenPool:
     """The transient of a `BlockPool`, alive within one call."""
 
-    __slots__ = (
-        "_cached",
-        "_keys",
-        "_next",
-        "_prev",
-        "_ref_counts",
-        "_sentinel",
-        "num_free_blocks",
-    )
+    __slots__ = ("_cached", "_keys", "_next", "_num_blocks", "_prev", "_ref_counts", "num_free_blocks")
 
     def __init__(self, pool: BlockPool) -> None:
-        self._next = pool.next_free.evolver()
-        self._prev = pool.prev_free.evolver()
-        self._ref_counts = pool.ref_counts.evolver()
-        self._keys = pool.keys.evolver()
-        self._cached = pool.cached.mutate()
-        self._sentinel = pool.num_blocks
+        self._num_blocks = pool.num_blocks
         self.num_free_blocks = pool.num_free_blocks
+        self._next = OpenIntVector(pool.next_free)
+        self._prev = OpenIntVector(pool.prev_free)
+        self._ref_counts = OpenIntVector(pool.ref_counts)
+        self._keys = OpenObjectVector(pool.keys)
+        self._cached = pool.cached.mutate()
 
     def close(self) -> BlockPool:
         """Freeze into a value. The transient must not be used afterwards."""
         return BlockPool(
-            self._next.persistent(),
-            self._prev.persistent(),
+            self._num_blocks,
             self.num_free_blocks,
-            self._ref_counts.persistent(),
-            self._keys.persistent(),
+            self._next.close(),
+            self._prev.close(),
+            self._ref_counts.close(),
+            self._keys.close(),
             self._cached.finish(),
         )
 
     @property
     def usage(self) -> float:
         """The share of the usable blocks that is not free, from 0.0 to 1.0."""
-        return _usage(self._sentinel, self.num_free_blocks)
+        return _usage(self._num_blocks, self.num_free_blocks)
 
     def first_block(self, key: BlockKey) -> BlockId | None:
         """Give the block that was cached first under `key`, or None [K-POOL-04]."""
         blocks = self._cached.get(key)
-        return None if blocks is None else blocks[0]
+        return None if blocks is None else as_tuple(blocks)[0]
 
     def key_of(self, block_id: BlockId) -> BlockKey | None:
         """Give the key that the block is cached under, or None."""
-        return self._keys[block_id]
+        return self._keys[block_id >> SHIFT][block_id & MASK]
 
     def count_evictable(self, block_ids: Iterable[BlockId]) -> int:
         """Count the blocks that nobody holds: taking them over shortens the free list."""
         ref_counts = self._ref_counts
-        return sum(ref_counts[block_id] == 0 for block_id in block_ids)
+        return sum(ref_counts[block_id >> SHIFT][block_id & MASK] == 0 for block_id in block_ids)
 
-    def take(self, num_blocks: int) -> tuple[list[BlockId], list[BlockKey]]:
+    def take(self, num_blocks: int) -> tuple[tuple[BlockId, ...], list[BlockKey]]:
         """Take blocks from the front of the free list, each with one reference.
 
         Gives the blocks, and the keys that they lost by it, in that order [K-POOL-02].
         """
         if num_blocks > self.num_free_blocks:
             raise OracleBug(f"{num_blocks} blocks wanted, {self.num_free_blocks} free")
-        taken: list[BlockId] = []
+        next_free, prev_free, ref_counts, keys = self._next, self._prev, self._ref_counts, self._keys
+        taken: list[int] = []
         lost: list[BlockKey] = []
-        block_id = self._next[self._sentinel]
+        sentinel = self._num_blocks
+        following = next_free[sentinel >> SHIFT][sentinel & MASK]
         for _ in range(num_blocks):
-            following = self._next[block_id]
-            self._next[block_id] = self._prev[block_id] = NOT_FREE
-            self._ref_counts[block_id] = 1
-            key = self._keys[block_id]
+            block_id = following
+            chunk, index = block_id >> SHIFT, block_id & MASK
+            next_chunk = next_free[chunk]
+            following = next_chunk[index]
+            next_chunk[index] = prev_free[chunk][index] = NOT_FREE
+            ref_counts[chunk][index] = 1
+            key = keys[chunk][index]
             if key is not None:
                 self._uncache(BlockId(block_id), key)
                 lost.append(key)
-            taken.append(BlockId(block_id))
-            block_id = following
-        self._link(self._sentinel, block_id)
+            taken.append(block_id)
+        self._link(sentinel, following)
         self.num_free_blocks -= num_blocks
-        return taken, lost
+        return cast("tuple[BlockId, ...]", tuple(taken)), lost
 
     def touch(self, block_ids: Iterable[BlockId]) -> None:
         """Add a reference to each block; one that was free leaves the free list."""
         for block_id in block_ids:
-            count = self._ref_counts[block_id]
+            chunk, index = block_id >> SHIFT, block_id & MASK
+            count = self._ref_counts[chunk][index]
             if count == 0:
-                self._link(self._prev[block_id], self._next[block_id])
-                self._next[block_id] = self._prev[block_id] = NOT_FREE
+                self._link(self._prev[chunk][index], self._next[chunk][index])
+                self._next[chunk][index] = self._prev[chunk][index] = NOT_FREE
                 self.num_free_blocks -= 1
-            self._ref_counts[block_id] = count + 1
+            self._ref_counts[chunk][index] = count + 1
 
     def release(self, block_ids: Iterable[BlockId], *, enable_caching: bool) -> None:
         """Drop a reference to each block; the ones that nobody holds become free [K-POOL-03]."""
         evict_first: list[BlockId] = []
         evict_last: list[BlockId] = []
         for block_id in block_ids:
-            count = self._ref_counts[block_id] - 1
+            chunk, index = block_id >> SHIFT, block_id & MASK
+            count = self._ref_counts[chunk][index] - 1
             if count < 0:
                 raise OracleBug(f"block {block_id} was released more often than taken")
-            self._ref_counts[block_id] = count
+            self._ref_counts[chunk][index] = count
             if count == 0:
-                cached = enable_caching and self._keys[block_id] is not None
+                cached = enable_caching and self._keys[chunk][index] is not None
                 (evict_last if cached else evict_first).append(block_id)
-        self._splice(self._sentinel, evict_first, self._next[self._sentinel])
-        self._splice(self._prev[self._sentinel], evict_last, self._sentinel)
+        sentinel = self._num_blocks
+        chunk, index = sentinel >> SHIFT, sentinel & MASK
+        self._splice(sentinel, evict_first, self._next[chunk][index])
+        self._splice(self._prev[chunk][index], evict_last, sentinel)
         self.num_free_blocks += len(evict_first) + len(evict_last)
 
-    def cache(self, block_id: BlockId, key: BlockKey) -> None:
-        """Enter a full block into the prefix index."""
-        if self._keys[block_id] is not None:
-            raise OracleBug(f"block {block_id} is cached already")
-        self._keys[block_id] = key
-        self._cached[key] = (*self._cached.get(key, ()), block_id)
+    def cache(self, block_ids: Iterable[BlockId], new_keys: Iterable[BlockKey]) -> None:
+        """Enter full blocks into the prefix index, each under its key."""
+        keys, cached = self._keys, self._cached
+        for block_id, key in zip(block_ids, new_keys, strict=True):
+            chunk, index = keys[block_id >> SHIFT], block_id & MASK
+            if chunk[index] is not None:
+                raise OracleBug(f"block {block_id} is cached already")
+            chunk[index] = key
+            earlier = cached.get(key)
+            cached[key] = block_id if earlier is None else (*as_tuple(earlier), block_id)
 
     def _uncache(self, block_id: BlockId, key: BlockKey) -> None:
-        self._keys[block_id] = None
-        blocks = self._cached[key]
-        if len(blocks) == 1:
+        self._keys[block_id >> SHIFT][block_id & MASK] = None
+        remaining = tuple(other for other in as_tuple(self._cached[key]) if other != block_id)
+        if not remaining:
             del self._cached[key]
         else:
-            self._cached[key] = tuple(other for other in blocks if other != block_id)
+            self._cached[key] = remaining[0] if len(remaining) == 1 else remaining
 
     def _link(self, before: int, after: int) -> None:
-        self._next[before] = after
-        self._prev[after] = before
+        self._next[before >> SHIFT][before & MASK] = after
+        self._prev[after >> SHIFT][after & MASK] = before
 
     def _splice(self, before: int, block_ids: Sequence[BlockId], after: int) -> None:
         if not block_ids:

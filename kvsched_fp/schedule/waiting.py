@@ -113,7 +113,7 @@ def _admit(plan: Plan, request: Request, progress: Progress) -> bool:
 def _look_up(plan: Plan, request: Request, progress: Progress) -> BlockIds:
     """Find the cached prefix of a request that holds no blocks [S-WAIT-05]."""
     if progress.num_computed_tokens > 0 or not _reads_prefix_cache(plan, request):
-        return ((),) * len(plan.config.kv_cache_groups)
+        return plan.kv.no_block_ids
     num_known = num_known_tokens(request, progress)
     return find_longest_cache_hit(plan.kv, progress.block_hashes, num_known)
 

@@ -108,7 +108,7 @@ def _append_until_stop(
 
 def _hash_new_blocks(
     config: SchedulerConfig, request: Request, progress: Progress, output_token_ids: PVector[int]
-) -> PVector[BlockHash]:
+) -> tuple[BlockHash, ...]:
     """Extend the hashes by the blocks that are full now [U-TOK-05]."""
     if not config.enable_prefix_caching:
         return progress.block_hashes

@@ -3,13 +3,13 @@
 Upstream: `v1/core/single_type_kv_cache_manager.py::FullAttentionManager`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
 from kvsched_fp.errors import InvalidConfig
-from kvsched_fp.ids import BlockHash, BlockId
-from kvsched_fp.kvcache.hashing import make_block_key
+from kvsched_fp.ids import BlockHash, BlockId, BlockKey
+from kvsched_fp.kvcache.hashing import make_block_keys
 from kvsched_fp.kvcache.pool import BlockLookup
 
 
@@ -39,14 +39,20 @@ class FullAttentionSpec:
 
         Hashes are chained, so nothing behind a miss can hit.
         """
-        hits: list[list[BlockId]] = [[] for _ in group_indices]
-        for block_index in range(min(max_length // self.block_size, len(block_hashes))):
-            found = []
-            for group_index in group_indices:
-                block_id = lookup.first_block(make_block_key(block_hashes[block_index], group_index))
-                if block_id is None:
-                    return tuple(map(tuple, hits))
-                found.append(block_id)
-            for hit, block_id in zip(hits, found, strict=True):
-                hit.append(block_id)
-        return tuple(map(tuple, hits))
+        candidates = block_hashes[: max_length // self.block_size]
+        hits = [
+            _cached_run(lookup, make_block_keys(candidates, group_index)) for group_index in group_indices
+        ]
+        num_common = min(map(len, hits))
+        return tuple(tuple(hit[:num_common]) for hit in hits)
+
+
+def _cached_run(lookup: BlockLookup, keys: Iterable[BlockKey]) -> list[BlockId]:
+    """Follow `keys` until one is missing."""
+    found = []
+    for key in keys:
+        block_id = lookup.first_block(key)
+        if block_id is None:
+            break
+        found.append(block_id)
+    return found
