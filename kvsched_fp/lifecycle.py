@@ -1,5 +1,6 @@
-"""What comes from outside between the steps: requests arrive and are ended, the engine pauses, the
-prefix cache is reset.
+"""What comes from outside between the steps.
+
+Requests arrive and are ended, the engine pauses and goes on, the prefix cache is reset.
 
 Rules
 -----

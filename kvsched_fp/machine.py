@@ -31,7 +31,7 @@ done, else None. What `Update` tells the clients is in the state, as `emitted`."
 
 
 def step(state: SchedulerState, event: Event) -> tuple[SchedulerState, Outcome]:
-    """Apply one event [M-STEP-01]."""
+    """Apply one event [M-STEP-01, M-STEP-02]."""
     match event:
         case Schedule(throttle_prefills):
             return schedule(state, throttle_prefills=throttle_prefills)

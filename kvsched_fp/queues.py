@@ -68,7 +68,7 @@ class WaitingQueue(Protocol):
 
 @attrs.frozen
 class FCFSQueue:
-    """First come, first served [M-QUE-01]."""
+    """First come, first served [M-QUE-01, M-QUE-03]."""
 
     entries: PDeque[QueueEntry] = pdeque()
     """Front to back."""
@@ -102,7 +102,7 @@ class FCFSQueue:
 
 @attrs.frozen
 class PriorityQueue:
-    """By priority [M-QUE-02]. A change copies the tuple, which stays cheap to 10,000 entries."""
+    """By priority [M-QUE-02, M-QUE-03]. A change copies the tuple, which stays cheap to 10,000 entries."""
 
     entries: tuple[QueueEntry, ...] = ()
     """Sorted, first to be served first."""

@@ -23,7 +23,7 @@ from kvsched_fp.transient import OpenState
 
 
 def preempt_request(open_state: OpenState, request_id: RequestId, *, drop_stale_output: bool) -> None:
-    """Preempt a request that the caller has taken out of `running`."""
+    """Preempt a request that the caller has taken out of `running` [M-REL-01, M-REL-02]."""
     release_blocks(open_state.kv, request_id)
     progress = open_state.progress[request_id]
     open_state.progress[request_id] = _preempted(progress, drop_stale_output=drop_stale_output)
@@ -33,7 +33,8 @@ def preempt_request(open_state: OpenState, request_id: RequestId, *, drop_stale_
 
 
 def _preempted(progress: Progress, *, drop_stale_output: bool) -> Progress:
-    was_dropped = progress.drop_stale_output and progress.num_stale_output_tokens > 0
+    """Start again from nothing, with all that is in flight stale [M-REL-03]."""
+    was_dropped = progress.drop_stale_output and progress.num_stale_output_tokens > 0  # [M-REL-04]
     return Progress(
         status=move(progress.status, RequestStatus.PREEMPTED),
         num_computed_tokens=0,
@@ -49,7 +50,7 @@ def _preempted(progress: Progress, *, drop_stale_output: bool) -> Progress:
 
 
 def end_request(open_state: OpenState, request_id: RequestId) -> None:
-    """Let a request leave the state. The caller takes it out of its queue."""
+    """Let a request leave the state [M-REL-05]. The caller takes it out of its queue."""
     release_blocks(open_state.kv, request_id)
     request = open_state.requests.pop(request_id)
     del open_state.progress[request_id]

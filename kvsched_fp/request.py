@@ -70,7 +70,7 @@ def is_finished(status: RequestStatus) -> bool:
 
 
 def move(status: RequestStatus, to: RequestStatus) -> RequestStatus:
-    """Return `to` if the table allows the move from `status`, else raise `OracleBug`."""
+    """Return `to` if the table allows the move from `status`, else raise `OracleBug` [M-REQ-02]."""
     if to not in LEGAL_MOVES[status]:
         raise OracleBug(f"illegal move of a request: {status.name} -> {to.name}")
     return to

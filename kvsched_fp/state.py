@@ -26,7 +26,7 @@ from kvsched_fp.request import Progress, Request
 
 @attrs.frozen(kw_only=True)
 class SchedulerState:
-    """Everything that a scheduler knows between two calls."""
+    """Everything that a scheduler knows between two calls [M-STATE-01, M-STATE-02, M-STATE-03]."""
 
     config: SchedulerConfig
     """What never changes."""
@@ -37,7 +37,7 @@ class SchedulerState:
     add_numbers: Map[RequestId, int] = Map()
     """The live requests: the how many-th each was to be added; orders an end of all."""
     running: tuple[RequestId, ...] = ()
-    """The ids that run, in scheduling order."""
+    """The ids that run, in scheduling order [M-STATE-04]."""
     waiting: WaitingQueue
     """The ids that wait and hold no blocks."""
     kv_holding_waiting: WaitingQueue

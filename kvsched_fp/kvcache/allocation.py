@@ -67,15 +67,16 @@ def admit_slots(
     """Give a waiting request its hit blocks and slots for its first `num_new_tokens` tokens.
 
     `num_computed_tokens` are covered by `hit`. Gives all its blocks per group, or None if they do
-    not fit; then nothing changed.
+    not fit; then nothing changed [K-FIT-05].
     """
     config = kv.config
-    headroom = config.watermark_blocks if others_run else 0
+    headroom = config.watermark_blocks if others_run else 0  # [K-FIT-03]
     # A request that waits with blocks in hand has no hit, and one with a hit has no blocks.
     tables = kv.tables.get(request.request_id) or tuple(
         GroupTable(make_object_vector(block_ids), len(block_ids)) for block_ids in hit
     )
-    room = kv.pool.num_free_blocks - headroom - sum(map(kv.pool.count_evictable, hit))
+    num_evictable = sum(map(kv.pool.count_evictable, hit))  # [K-FIT-02]
+    room = kv.pool.num_free_blocks - headroom - num_evictable
     num_known = num_known_tokens(request, progress)
     if config.scheduler_reserve_full_isl:
         num_sequence = min(num_known, config.max_model_len)

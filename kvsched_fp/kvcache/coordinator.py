@@ -106,7 +106,7 @@ def find_longest_cache_hit(kv: OpenKVCache, block_hashes: Sequence[BlockHash], n
 
 
 def take_blocks(kv: OpenKVCache, group_index: int, num_blocks: int) -> tuple[BlockId, ...]:
-    """Take blocks for one group from the pool; keys that are lost by it become events."""
+    """Take blocks for one group from the pool; keys that are lost by it become events [K-CACHE-02]."""
     taken, lost_keys = kv.pool.take(num_blocks)
     if kv.config.enable_kv_cache_events:
         kv.events.extend(map(_removed_event, lost_keys))

@@ -34,7 +34,7 @@ class BlockHasher(Protocol):
     def hash_block(
         self, parent: BlockHash | None, token_ids: Sequence[int], extra_keys: ExtraKeys | None
     ) -> BlockHash:
-        """Name a full block; `parent` is None for the first block of a request."""
+        """Name a full block [K-HASH-01]; `parent` is None for the first block of a request."""
         ...
 
 

@@ -62,7 +62,7 @@ class BlockPool:
     num_free_blocks: int
     """The length of the free list."""
     next_free: IntVector
-    """The free list, forwards; the sentinel's successor is the front."""
+    """The free list [K-POOL-05], forwards; the sentinel's successor is the front."""
     prev_free: IntVector
     """The free list, backwards; the sentinel's predecessor is the back."""
     ref_counts: IntVector

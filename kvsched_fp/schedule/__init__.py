@@ -27,7 +27,7 @@ __all__ = ["schedule"]
 def schedule(
     state: SchedulerState, *, throttle_prefills: bool = False
 ) -> tuple[SchedulerState, SchedulerOutput]:
-    """Plan the next step. Never fails; a step in which nothing can be done is empty.
+    """Plan the next step [S-STEP-01]. Never fails; a step in which nothing can be done is empty.
 
     `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01].
     """

@@ -25,7 +25,7 @@ NUM_SAMPLED_TOKENS_PER_STEP = 1
 
 
 def schedule_running(plan: Plan) -> None:
-    """Run the phase."""
+    """Run the phase [S-RUN-01]."""
     cursor = 0
     while cursor < len(plan.running) and plan.token_budget > 0 and plan.input_budget > 0:
         request_id = plan.running[cursor]
@@ -37,7 +37,7 @@ def schedule_running(plan: Plan) -> None:
             continue
         block_ids = append_slots(plan.kv, request, progress, num_new_tokens)
         if block_ids is None:
-            block_ids, cursor = append_slots_by_preemption(plan, cursor, num_new_tokens)
+            block_ids, cursor = append_slots_by_preemption(plan, cursor, num_new_tokens)  # [S-RUN-05]
         if block_ids is None:
             if plan.config.policy is SchedulingPolicy.FCFS:
                 break  # [S-RUN-06]

@@ -20,7 +20,7 @@ from kvsched_fp.update.results import Results
 
 
 def take_emitted(results: Results) -> Emitted:
-    """Collect what is to be told, and forget it."""
+    """Collect what is to be told, and forget it [U-OUT-01]."""
     clients = {client: ClientOutputs(tuple(outs)) for client, outs in results.outputs.items()}
     for client, request_ids in results.finished_by_client.items():
         told = clients.get(client, ClientOutputs())

@@ -28,18 +28,21 @@ class Stop(NamedTuple):
 def check_stop(
     params: SamplingParams, output_token_ids: Sequence[int], num_tokens: int, max_model_len: int
 ) -> Stop | None:
-    """Tell whether the last of `output_token_ids` ends the output; `num_tokens` are known then."""
+    """Tell whether the last of `output_token_ids` ends the output [U-STOP-01].
+
+    `num_tokens` are known with it.
+    """
     last_token_id = output_token_ids[-1]
     if last_token_id == params.eos_token_id:
         return Stop(RequestStatus.FINISHED_STOPPED, None)
     if last_token_id in params.stop_token_ids:
-        return Stop(RequestStatus.FINISHED_STOPPED, last_token_id)
+        return Stop(RequestStatus.FINISHED_STOPPED, last_token_id)  # [U-STOP-03]
     if num_tokens >= max_model_len or len(output_token_ids) >= params.max_tokens:
         return Stop(RequestStatus.FINISHED_LENGTH_CAPPED, None)
     detection = params.repetition_detection
     if (
         detection is not None
-        and len(output_token_ids) >= params.min_tokens
+        and len(output_token_ids) >= params.min_tokens  # [U-STOP-02]
         and has_repeating_tail(output_token_ids, detection)
     ):
         return Stop(RequestStatus.FINISHED_REPETITION, "repetition_detected")

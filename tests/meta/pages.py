@@ -1,0 +1,79 @@
+"""Render the generated sections of the pages in `specs/`: rules, the status table and the invariants."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from kvsched_fp.invariants import CATALOGUE
+from kvsched_fp.request import LEGAL_MOVES, RequestStatus, is_finished
+from tests.meta.rules import SPECS, read_implementers, read_rules
+
+PAGE_OF_PREFIX = {"M": "machine.md", "S": "schedule.md", "K": "kvcache.md", "U": "update.md"}
+"""Which page a rule is printed on, by the first letter of its id."""
+
+_SECTION = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end generated -->\n)", re.DOTALL)
+
+
+def render_rules(prefix: str) -> str:
+    """List the rules of one page, file by file, each with the code that implements it."""
+    places = read_implementers()
+    lines: list[str] = []
+    module = None
+    for rule in read_rules():
+        if not rule.rule_id.startswith(f"{prefix}-"):
+            continue
+        if rule.module != module:
+            module = rule.module
+            lines += ["", f"### `{module}`", ""]
+        code = ", ".join(f"`{_short(place, module)}`" for place in places.get(rule.rule_id, ()))
+        lines += [f"- **{rule.rule_id}** {rule.sentence}", f"  *Code:* {code}."]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def render_moves() -> str:
+    """Draw the legal moves of a request's status from the table."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> WAITING: add_request"]
+    for status, targets in LEGAL_MOVES.items():
+        lines += [f"    {status.name} --> {to.name}" for to in RequestStatus if to in targets and not is_finished(to)]
+    lines += [f"    {status.name} --> FINISHED" for status in LEGAL_MOVES if not is_finished(status)]
+    finals = ", ".join(status.name for status in RequestStatus if is_finished(status))
+    lines += ["    FINISHED --> [*]", "```", "", f"FINISHED stands for {finals}."]
+    return "\n".join(lines) + "\n"
+
+
+def render_invariants() -> str:
+    """List the invariants of the catalogue."""
+    lines: list[str] = []
+    for entry in CATALOGUE:
+        lines += [
+            f"- **{entry.invariant_id}** ({entry.scope.value}, {entry.cost.value}) {entry.sentence}",
+            f"  *Why:* {entry.why}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def render_page(path: Path) -> str:
+    """Give the text of a page with its generated sections as they should be."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{GENERATORS[match[2]]()}\n{match[3]}"
+
+    return _SECTION.sub(fill, path.read_text())
+
+
+def pages() -> list[Path]:
+    """List the pages."""
+    return sorted(SPECS.glob("*.md"))
+
+
+GENERATORS: dict[str, Callable[[], str]] = {
+    **{page.removesuffix(".md"): lambda prefix=prefix: render_rules(prefix) for prefix, page in PAGE_OF_PREFIX.items()},
+    "moves": render_moves,
+    "invariants": render_invariants,
+}
+"""What fills the section `<!-- generated: NAME -->`."""
+
+
+def _short(place: str, module: str) -> str:
+    file, _, function = place.partition("::")
+    return function if file == module else f"{file.removeprefix('kvsched_fp/')}::{function}"

@@ -1,0 +1,86 @@
+"""The specification and the code say the same."""
+
+import re
+
+import pytest
+
+from kvsched_fp.invariants import CATALOGUE
+from tests.meta.pages import PAGE_OF_PREFIX, pages, render_page
+from tests.meta.rules import PACKAGE, ROOT, RULE_ID, SPECS, read_implementers, read_rules
+
+_PATH = re.compile(r"`((?:kvsched_fp|tests|specs)/[\w/.-]+\.(?:py|md|sh|json|txt))(?:::([\w.]+))?`")
+
+
+def test_every_rule_is_stated_once() -> None:
+    """No two modules state a rule of one id."""
+    ids = [rule.rule_id for rule in read_rules()]
+
+    assert sorted(set(ids)) == sorted(ids)
+
+
+def test_every_rule_has_code() -> None:
+    """Each rule is named by at least one function or class that implements it."""
+    implemented = read_implementers()
+
+    assert [rule.rule_id for rule in read_rules() if rule.rule_id not in implemented] == []
+
+
+def test_every_id_in_the_code_is_a_rule() -> None:
+    """No comment or docstring names a rule that is not stated."""
+    stated = {rule.rule_id for rule in read_rules()}
+    named = {rule_id for path in PACKAGE.rglob("*.py") for rule_id in RULE_ID.findall(path.read_text())}
+
+    assert sorted(named - stated) == []
+
+
+def test_every_id_in_the_pages_is_known() -> None:
+    """No page names a rule that is not stated."""
+    stated = {rule.rule_id for rule in read_rules()}
+    named = {rule_id for page in pages() for rule_id in RULE_ID.findall(page.read_text())}
+
+    assert sorted(named - stated) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_generated_sections_are_current(page) -> None:
+    """A page repeats the rules, moves and invariants word for word (else: python -m tests.meta.write_specs)."""
+    expected = render_page(page)
+
+    assert expected == page.read_text()
+
+
+@pytest.mark.parametrize(("prefix", "page"), PAGE_OF_PREFIX.items())
+def test_every_kind_of_rule_has_its_page(prefix: str, page: str) -> None:
+    """Each page of rules prints all the rules of its letter."""
+    text = (SPECS / page).read_text()
+    missing = [r.rule_id for r in read_rules() if r.rule_id[0] == prefix and f"**{r.rule_id}**" not in text]
+
+    assert missing == []
+
+
+def test_every_path_in_the_pages_exists() -> None:
+    """A file that a page or the README names is there, and so is a function named behind it."""
+    missing = []
+    for page in [*pages(), ROOT / "README.md"]:
+        for path, name in _PATH.findall(page.read_text()):
+            file = ROOT / path
+            word = name.rpartition(".")[2]
+            if not file.is_file() or (word and not re.search(rf"\b{word}\b", file.read_text())):
+                missing.append(f"{page.name}: {path} {name}")
+
+    assert missing == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    """The index names every page."""
+    index = (SPECS / "README.md").read_text()
+    missing = [page.name for page in pages() if page.name != "README.md" and page.name not in index]
+
+    assert missing == []
+
+
+def test_invariant_ids_are_unique() -> None:
+    """No two invariants share an id."""
+    ids = [entry.invariant_id for entry in CATALOGUE]
+
+    assert sorted(set(ids)) == sorted(ids)
