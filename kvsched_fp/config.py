@@ -5,7 +5,7 @@ Upstream: `config/scheduler.py::SchedulerConfig`, `config/cache.py::CacheConfig`
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import attrs
@@ -30,6 +30,16 @@ def _policy(value: object) -> SchedulingPolicy:
         return SchedulingPolicy(value)
     except ValueError:
         raise InvalidConfig("policy", value, _one_of(SchedulingPolicy)) from None
+
+
+def _freeze_groups(groups: Iterable[GroupSpec]) -> tuple[GroupSpec, ...]:
+    frozen = tuple(groups) if isinstance(groups, Iterable) else (groups,)
+    for index, group in enumerate(frozen):
+        if not isinstance(group, GroupSpec):
+            raise InvalidConfig(
+                f"kv_cache_groups[{index}]", group, "a kind of group, like FullAttentionSpec"
+            )
+    return frozen
 
 
 def _one_of(kind: type[enum.Enum]) -> str:
@@ -79,7 +89,7 @@ class SchedulerConfig:
         default=attrs.Factory(
             lambda self: (FullAttentionSpec(block_size=self.block_size),), takes_self=True
         ),
-        converter=tuple,
+        converter=_freeze_groups,
     )
     """The groups of layers, each with a block table per request."""
     enable_prefix_caching: bool = True
@@ -153,6 +163,9 @@ _INTEGERS: dict[str, int] = {
 }
 """The integer fields and the least value of each."""
 
+MAX_NUM_BLOCKS = 10_000_000
+"""More blocks than any memory has; the pool's columns then take some 200 MB."""
+
 
 def _check_types(config: SchedulerConfig) -> None:
     for field in attrs.fields(SchedulerConfig):
@@ -170,6 +183,8 @@ def _check_limits(config: SchedulerConfig) -> None:
             continue
         if type(value) is not int or value < least:
             raise InvalidConfig(name, value, f"an integer >= {least}")
+    if config.num_blocks > MAX_NUM_BLOCKS:
+        raise InvalidConfig("num_blocks", config.num_blocks, f"at most {MAX_NUM_BLOCKS}")
     watermark = config.watermark
     if type(watermark) not in (int, float) or not 0.0 <= watermark < 1.0:
         raise InvalidConfig("watermark", watermark, "0.0 <= watermark < 1.0")

@@ -29,7 +29,7 @@ def preempt_request(open_state: OpenState, request_id: RequestId, *, drop_stale_
     open_state.progress[request_id] = _preempted(progress, drop_stale_output=drop_stale_output)
     entry = queue_entry(open_state.requests[request_id])
     open_state.waiting = open_state.waiting.put_back((entry,))
-    open_state.preempted_request_ids.append(request_id)
+    open_state.preempted_request_ids[request_id] = None
 
 
 def _preempted(progress: Progress, *, drop_stale_output: bool) -> Progress:
@@ -55,7 +55,8 @@ def end_request(open_state: OpenState, request_id: RequestId) -> None:
     request = open_state.requests.pop(request_id)
     del open_state.progress[request_id]
     del open_state.add_numbers[request_id]
-    open_state.finished_request_ids.append(request_id)
+    open_state.finished_request_ids[request_id] = None
     if open_state.config.include_finished_set:
         finished = open_state.finished_by_client.get(request.client_index, ())
-        open_state.finished_by_client[request.client_index] = (*finished, request_id)
+        if request_id not in finished:
+            open_state.finished_by_client[request.client_index] = (*finished, request_id)

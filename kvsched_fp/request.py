@@ -9,7 +9,8 @@ Rules
 """
 
 import enum
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import attrs
 from pyrsistent import PVector, pvector
@@ -76,6 +77,20 @@ def move(status: RequestStatus, to: RequestStatus) -> RequestStatus:
     return to
 
 
+def _freeze_token_ids(token_ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(_iterate("prompt_token_ids", token_ids))
+
+
+def _freeze_stop_token_ids(token_ids: Iterable[int]) -> frozenset[int]:
+    return frozenset(_iterate("stop_token_ids", token_ids))
+
+
+def _iterate(field: str, value: Iterable[int]) -> Iterable[int]:
+    if not isinstance(value, Iterable):
+        raise InvalidEvent(field, value, "token ids, one after another")
+    return value
+
+
 @attrs.frozen(kw_only=True)
 class RepetitionDetection:
     """Stop when the tail of the output repeats itself.
@@ -91,6 +106,8 @@ class RepetitionDetection:
     """How many times the pattern must stand at the tail, at least 2."""
 
     def __attrs_post_init__(self) -> None:
+        for name in ("max_pattern_size", "min_pattern_size", "min_count"):
+            _require(_is_int(getattr(self, name)), name, getattr(self, name), "an integer")
         sizes = f"0 <= min_pattern_size <= max_pattern_size = {self.max_pattern_size}"
         _require(self.max_pattern_size >= 0, "max_pattern_size", self.max_pattern_size, ">= 0")
         _require(
@@ -112,7 +129,7 @@ class SamplingParams:
     """Repetition detection is off until so many output tokens are there."""
     eos_token_id: int | None = None
     """The end-of-sequence token, or None to ignore it."""
-    stop_token_ids: frozenset[int] = attrs.field(default=frozenset(), converter=frozenset)
+    stop_token_ids: frozenset[int] = attrs.field(default=frozenset(), converter=_freeze_stop_token_ids)
     """Further tokens that end the output; the one that did is the stop reason."""
     repetition_detection: RepetitionDetection | None = None
     """When a repeating tail ends the output, or None for never."""
@@ -122,6 +139,9 @@ class SamplingParams:
     def __attrs_post_init__(self) -> None:
         _require(_is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens, ">= 1")
         _require(_is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, ">= 0")
+        if self.eos_token_id is not None:
+            check_token_ids("eos_token_id", (self.eos_token_id,))
+        check_token_ids("stop_token_ids", tuple(self.stop_token_ids))
 
 
 @attrs.frozen(kw_only=True)
@@ -130,7 +150,7 @@ class Request:
 
     request_id: RequestId
     """Unique among the live requests."""
-    prompt_token_ids: tuple[int, ...] = attrs.field(converter=tuple)
+    prompt_token_ids: tuple[int, ...] = attrs.field(converter=_freeze_token_ids)
     """At least one token id, each from 0 to `MAX_TOKEN_ID`."""
     sampling_params: SamplingParams
     """When the output ends."""
@@ -150,8 +170,28 @@ class Request:
             self.request_id,
             "a non-empty string",
         )
+        _require(
+            isinstance(self.sampling_params, SamplingParams),
+            "sampling_params",
+            self.sampling_params,
+            "a SamplingParams",
+        )
         _require(len(self.prompt_token_ids) > 0, "prompt_token_ids", (), "at least one token id")
         check_token_ids("prompt_token_ids", self.prompt_token_ids)
+        time = self.arrival_time
+        _require(
+            type(time) in (int, float) and math.isfinite(time), "arrival_time", time, "a finite number"
+        )
+        _require(_is_int(self.priority), "priority", self.priority, "an integer")
+        _require(
+            _is_int(self.client_index) and self.client_index >= 0, "client_index", self.client_index, ">= 0"
+        )
+        _require(
+            self.cache_salt is None or isinstance(self.cache_salt, str),
+            "cache_salt",
+            self.cache_salt,
+            "a string or None",
+        )
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -181,7 +221,7 @@ class Progress:
     """Where the scheduler stands with one live request: all counters.
 
     The field order is the constructor's; the hot paths construct one per phase, positionally, in
-    the two methods below.
+    the methods below.
     """
 
     status: RequestStatus = RequestStatus.WAITING
@@ -221,15 +261,29 @@ class Progress:
             self.prefill_stats,
         )
 
-    def after_result(
+    def without_output(self, num_in_flight_tokens: int, num_stale_output_tokens: int) -> "Progress":
+        """Take in a result that brought no token; the fields not named stay."""
+        return Progress(
+            self.status,
+            self.num_computed_tokens,
+            num_in_flight_tokens,
+            self.is_prefill_chunk,
+            self.output_token_ids,
+            self.block_hashes,
+            self.num_preemptions,
+            num_stale_output_tokens,
+            self.drop_stale_output,
+            self.prefill_stats,
+        )
+
+    def with_output(
         self,
         num_in_flight_tokens: int,
         num_stale_output_tokens: int,
         output_token_ids: PVector[int],
         block_hashes: tuple[BlockHash, ...],
-        prefill_stats: PrefillStats | None,
     ) -> "Progress":
-        """Take in what a step brought; the fields not named stay."""
+        """Take in a result that brought tokens; the statistics of the prefill went out with them."""
         return Progress(
             self.status,
             self.num_computed_tokens,
@@ -240,7 +294,7 @@ class Progress:
             self.num_preemptions,
             num_stale_output_tokens,
             self.drop_stale_output,
-            prefill_stats,
+            None,
         )
 
 

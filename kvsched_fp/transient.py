@@ -46,9 +46,10 @@ class OpenState:
         self.kv_holding_waiting = state.kv_holding_waiting
         self.deferred = state.deferred
         self.kv = OpenKVCache(state.kv, state.config)
-        self.finished_request_ids: list[RequestId] = list(state.finished_request_ids)
+        # Ids in the order in which things happened, each once: an id may be used again and end again.
+        self.finished_request_ids = dict.fromkeys(state.finished_request_ids)
+        self.preempted_request_ids = dict.fromkeys(state.preempted_request_ids)
         self.finished_by_client: dict[int, tuple[RequestId, ...]] = dict(state.finished_by_client)
-        self.preempted_request_ids: list[RequestId] = list(state.preempted_request_ids)
 
     def remove_from_queues(self, request_ids: set[RequestId]) -> None:
         """Take requests out of whichever of the three queues they are in, and out of `deferred`."""

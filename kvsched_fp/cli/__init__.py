@@ -1,5 +1,36 @@
-"""The command line."""
+"""The command line: `kvsched-fp COMMAND`, one file per command.
+
+Exit codes: 0 done; 1 an invariant was violated or the machine has a bug; 2 the input was wrong;
+130 interrupted.
+"""
+
+from typing import Any
+
+import click
+
+from kvsched_fp.cli.failures import EXIT_INTERRUPTED, exit_code_of
+from kvsched_fp.cli.run import run
+from kvsched_fp.errors import KvschedError
 
 
+class _Commands(click.Group):
+    """A group of commands that turns the package's errors into one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KvschedError, MemoryError) as error:
+            click.echo(f"error: {str(error) or 'out of memory'}", err=True)
+            ctx.exit(exit_code_of(error))
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kvsched-fp", prog_name="kvsched-fp")
 def main() -> None:
-    """Placeholder until the command lands."""
+    """Run the executable specification of vLLM's V1 scheduler."""
+
+
+main.add_command(run)

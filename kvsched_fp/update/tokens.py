@@ -54,34 +54,33 @@ def take_in_tokens(
         num_stale_output_tokens -= num_scheduled_tokens  # [U-TOK-03]
         if progress.drop_stale_output:
             sampled_token_ids = ()
+    num_in_flight_tokens = progress.num_in_flight_tokens - num_scheduled_tokens  # [U-TOK-01]
+    if not sampled_token_ids:
+        results.progress[request_id] = progress.without_output(
+            num_in_flight_tokens, num_stale_output_tokens
+        )
+        return
     new_token_ids, output_token_ids, stop = _append_until_stop(
         results.config, request, progress, sampled_token_ids
     )
-    block_hashes = progress.block_hashes
-    if new_token_ids and stop is None:
-        block_hashes = _hash_new_blocks(results.config, request, progress, output_token_ids)
-    prefill_stats = progress.prefill_stats
-    if new_token_ids:
-        results.emit(
-            request.client_index,
-            EngineOutput(
-                request_id,
-                new_token_ids,
-                None if stop is None else FINISH_REASONS[stop.status],
-                None if stop is None else stop.reason,
-                _finalize_prefill_stats(results, request_id, prefill_stats),
-            ),
-        )
-        prefill_stats = None  # [U-TOK-07]
+    results.emit(
+        request.client_index,
+        EngineOutput(
+            request_id,
+            new_token_ids,
+            None if stop is None else FINISH_REASONS[stop.status],
+            None if stop is None else stop.reason,
+            _finalize_prefill_stats(results, request_id, progress.prefill_stats),  # [U-TOK-07]
+        ),
+    )
     if stop is not None:
         _leave(results, request_id, progress.status, stop)  # [U-TOK-06]
         return
-    results.progress[request_id] = progress.after_result(
-        progress.num_in_flight_tokens - num_scheduled_tokens,  # [U-TOK-01]
+    results.progress[request_id] = progress.with_output(
+        num_in_flight_tokens,
         num_stale_output_tokens,
         output_token_ids,
-        block_hashes,
-        prefill_stats,
+        _hash_new_blocks(results.config, request, progress, output_token_ids),
     )
 
 

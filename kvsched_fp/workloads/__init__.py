@@ -1,1 +1,27 @@
-"""Readers of public request traces, and the stub model that answers a step."""
+"""Readers of public request traces, and the stub model that answers a step.
+
+A workload file becomes `WorkloadRequest`s (`formats.open_workload`), which `play.play` sends through the
+state machine on a simulated clock, answering each step with `stub.stub_result`. `summary.Summary` keeps
+the figures. Nothing here reads a clock.
+"""
+
+from kvsched_fp.workloads.formats import OpenWorkload, WorkloadFormat, open_workload
+from kvsched_fp.workloads.play import Played, StepCost, play
+from kvsched_fp.workloads.request import WorkloadRequest
+from kvsched_fp.workloads.stall import StalledError
+from kvsched_fp.workloads.stub import stub_result
+from kvsched_fp.workloads.summary import Figures, Summary
+
+__all__ = [
+    "Figures",
+    "OpenWorkload",
+    "Played",
+    "StalledError",
+    "StepCost",
+    "Summary",
+    "WorkloadFormat",
+    "WorkloadRequest",
+    "open_workload",
+    "play",
+    "stub_result",
+]

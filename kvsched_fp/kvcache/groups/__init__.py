@@ -4,12 +4,13 @@
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kvsched_fp.ids import BlockHash, BlockId
 from kvsched_fp.kvcache.pool import BlockLookup
 
 
+@runtime_checkable
 class GroupSpec(Protocol):
     """What the coordinator asks of a kind of group. All methods are pure."""
 

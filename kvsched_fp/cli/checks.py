@@ -1,0 +1,75 @@
+"""When a run checks the invariants, and how many it checked.
+
+| mode      | after every event   | at every n-th event and at the end |
+|-----------|---------------------|------------------------------------|
+| `every`   | all                 |                                    |
+| `sampled` | the cheap ones      | all of the state                   |
+| `off`     |                     |                                    |
+
+Cheap ones cost what the event touched; the others walk the whole state.
+"""
+
+import enum
+
+from kvsched_fp.errors import InvariantViolation
+from kvsched_fp.invariants import check_cheap, check_full, check_full_step
+from kvsched_fp.workloads.play import Played
+
+DEFAULT_INTERVAL = 100
+"""Events from one full check to the next."""
+
+
+class CheckMode(enum.Enum):
+    """How much is checked."""
+
+    EVERY = "every"
+    """Everything after every event."""
+    SAMPLED = "sampled"
+    """What is cheap after every event, the whole state now and then."""
+    OFF = "off"
+    """Nothing."""
+
+
+class Checker:
+    """Checks the events of one run."""
+
+    def __init__(self, mode: CheckMode, interval: int) -> None:
+        self.num_checked = 0
+        """Invariants checked so far; one that is checked after two events counts twice."""
+        self._mode = mode
+        self._interval = 1 if mode is CheckMode.EVERY else interval
+        self._check_step = check_full_step if mode is CheckMode.EVERY else check_cheap
+        self._num_events = 0
+        self._unchecked: Played | None = None
+
+    def check(self, played: Played) -> None:
+        """Check one event. Raises `InvariantViolation`, with the number of the event in the evidence."""
+        if self._mode is CheckMode.OFF:
+            return
+        self._num_events += 1
+        try:
+            self.num_checked += self._check_step(played.before, played.event, played.after, played.outcome)
+            if self._num_events % self._interval == 0:
+                self.num_checked += check_full(played.after)
+                self._unchecked = None
+            else:
+                self._unchecked = played
+        except InvariantViolation as violation:
+            raise self._located(violation, played) from violation
+
+    def finish(self) -> None:
+        """Check the last state in full, if that was not done."""
+        if self._unchecked is None:
+            return
+        try:
+            self.num_checked += check_full(self._unchecked.after)
+        except InvariantViolation as violation:
+            raise self._located(violation, self._unchecked) from violation
+
+    def _located(self, violation: InvariantViolation, played: Played) -> InvariantViolation:
+        kind = type(played.event).__name__
+        return InvariantViolation(
+            violation.invariant_id,
+            f"{violation.evidence} (event {self._num_events}, {kind}, step {played.after.current_step}, "
+            f"{played.time:.3f} simulated seconds)",
+        )

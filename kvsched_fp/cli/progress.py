@@ -1,0 +1,63 @@
+"""The progress bar of a run: requests done, rates and the time left."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+REFRESH_SECONDS = 0.1
+"""Wall time between two refreshes."""
+
+
+class RunProgress:
+    """A bar on the standard error, shown only if that is a terminal and `visible`."""
+
+    def __init__(self, num_requests: int | None, *, visible: bool) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("requests"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rates]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not visible or not console.is_terminal,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=num_requests, rates="")
+        self._started = self._refreshed = time.perf_counter()
+
+    def update(self, num_finished: int, num_steps: int) -> None:
+        """Show where the run stands; most calls return at once."""
+        now = time.perf_counter()
+        if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
+            return
+        self._refreshed = now
+        elapsed = max(now - self._started, 1e-9)
+        rates = f"{num_finished / elapsed:,.0f} requests/s  {num_steps / elapsed:,.0f} steps/s"
+        self._progress.update(self._task, completed=num_finished, rates=rates)
+        self._progress.refresh()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()

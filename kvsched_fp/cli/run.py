@@ -1,0 +1,241 @@
+"""`kvsched-fp run`: play a request trace through the state machine."""
+
+import itertools
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import attrs
+import click
+from rich.console import Console
+
+from kvsched_fp.cli.checks import DEFAULT_INTERVAL, Checker, CheckMode
+from kvsched_fp.cli.config_source import read_config
+from kvsched_fp.cli.failures import EXIT_INTERRUPTED
+from kvsched_fp.cli.interrupt import InterruptFlag, catch_interrupt
+from kvsched_fp.cli.progress import RunProgress
+from kvsched_fp.cli.report import RunReport, format_json, print_table
+from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.errors import WorkloadError
+from kvsched_fp.trace.writer import TraceWriter, open_trace
+from kvsched_fp.workloads.formats import OpenWorkload, WorkloadFormat, open_workload
+from kvsched_fp.workloads.play import DEFAULT_MAX_WAITING, StepCost, play
+from kvsched_fp.workloads.sample import REPLAY_CONFIG, SAMPLE_NAME, sample_path
+from kvsched_fp.workloads.summary import Summary
+
+_EPILOG = f"""\b
+The default configuration is a scheduler short of memory, for Mooncake's traces:
+  max_model_len={REPLAY_CONFIG.max_model_len} max_num_seqs={REPLAY_CONFIG.max_num_seqs}
+  max_num_batched_tokens={REPLAY_CONFIG.max_num_batched_tokens} num_blocks={REPLAY_CONFIG.num_blocks}
+  block_size={REPLAY_CONFIG.block_size} enable_kv_cache_events=true; all else as SchedulerConfig().
+
+\b
+Formats:
+  mooncake  {{"timestamp": MS, "input_length": N, "output_length": N, "hash_ids": [...]}}
+            with one hash id per 512 prompt tokens
+  jsonl     {{"arrival": S, "prompt_tokens": N, "output_tokens": N}}
+  csv       a header line: arrival,prompt_tokens,output_tokens
+jsonl and csv may have a fourth field, priority.
+
+\b
+Exit codes: 0 done, 1 an invariant was violated, 2 the input was wrong, 130 interrupted.
+"""
+
+
+@attrs.frozen(kw_only=True)
+class RunOptions:
+    """What the command line asks for."""
+
+    workload: Path | None
+    config_file: Path | None
+    assignments: tuple[str, ...]
+    workload_format: WorkloadFormat | None
+    limit: int | None
+    step_cost: StepCost
+    max_waiting: int
+    trace: Path | None
+    check: CheckMode
+    check_interval: int
+    as_json: bool
+    quiet: bool
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("workload", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="SchedulerConfig fields in TOML or JSON, instead of the default below.",
+)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set one field; can be repeated."
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice([member.value for member in WorkloadFormat]),
+    help="The format of WORKLOAD; told from its first line if not given.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Play the first N requests only.")
+@click.option(
+    "--step-cost-base",
+    type=float,
+    default=StepCost().base,
+    show_default=True,
+    help="Simulated seconds of a step.",
+)
+@click.option(
+    "--step-cost-per-token",
+    type=float,
+    default=StepCost().per_token,
+    show_default=True,
+    help="Simulated seconds on top of that, per scheduled token.",
+)
+@click.option(
+    "--max-waiting",
+    type=click.IntRange(min=1),
+    default=DEFAULT_MAX_WAITING,
+    show_default=True,
+    help="Requests that wait in the scheduler; more wait in front of it, which bounds the memory.",
+)
+@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON Lines trace.")
+@click.option(
+    "--check",
+    "check_name",
+    type=click.Choice([member.value for member in CheckMode]),
+    help="Check the invariants: all after every event; the cheap ones after every event and the whole "
+    "state now and then; or none.  [default: every for the bundled sample, else sampled]",
+)
+@click.option(
+    "--check-every",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=DEFAULT_INTERVAL,
+    show_default=True,
+    help="With --check sampled: check the whole state at every N-th event.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress bar and no table.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    *,
+    workload: Path | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    format_name: str | None,
+    limit: int | None,
+    step_cost_base: float,
+    step_cost_per_token: float,
+    max_waiting: int,
+    trace: Path | None,
+    check_name: str | None,
+    check_every: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Play a request trace through the state machine.
+
+    WORKLOAD is a file of requests; without it, a sample of 281 real requests (Mooncake's conversation
+    trace, Apache-2.0) is played. A stub model answers every step, a simulated clock counts the time, and
+    the invariants are checked on the way.
+    """
+    default_check = CheckMode.EVERY if workload is None else CheckMode.SAMPLED
+    options = RunOptions(
+        workload=workload,
+        config_file=config,
+        assignments=assignments,
+        workload_format=None if format_name is None else WorkloadFormat(format_name),
+        limit=limit,
+        step_cost=StepCost(base=step_cost_base, per_token=step_cost_per_token),
+        max_waiting=max_waiting,
+        trace=trace,
+        check=default_check if check_name is None else CheckMode(check_name),
+        check_interval=check_every,
+        as_json=as_json,
+        quiet=quiet,
+    )
+    report = run_workload(options)
+    show_report(report, options)
+    if report.interrupted:
+        ctx.exit(EXIT_INTERRUPTED)
+
+
+def run_workload(options: RunOptions) -> RunReport:
+    """Open everything, play the workload and report. Raises `KvschedError`."""
+    config = read_config(options.config_file, options.assignments, REPLAY_CONFIG)
+    with ExitStack() as stack:
+        path = stack.enter_context(sample_path()) if options.workload is None else options.workload
+        workload = stack.enter_context(
+            open_workload(path, options.workload_format, max_model_len=config.max_model_len)
+        )
+        trace = None
+        if options.trace is not None:
+            _require_distinct(options.trace, (path, options.config_file))
+            trace = stack.enter_context(open_trace(options.trace, config))
+        interrupt = stack.enter_context(catch_interrupt())
+        return _play(options, config, workload, trace, interrupt)
+
+
+def _play(
+    options: RunOptions,
+    config: SchedulerConfig,
+    workload: OpenWorkload,
+    trace: TraceWriter | None,
+    interrupt: InterruptFlag,
+) -> RunReport:
+    started = time.perf_counter()
+    summary = Summary()
+    checker = Checker(options.check, options.check_interval)
+    requests = itertools.islice(workload, options.limit)
+    run_events = play(config, requests, step_cost=options.step_cost, max_waiting=options.max_waiting)
+    with RunProgress(_num_requests(options, workload), visible=not options.quiet) as progress:
+        try:
+            for played in run_events:
+                if trace is not None:
+                    trace.write(played.event, played.after, played.outcome)
+                summary.record(played)
+                checker.check(played)
+                progress.update(summary.num_finished, summary.num_steps)
+                if interrupt.is_set:
+                    break
+            checker.finish()
+        except KeyboardInterrupt:  # the second Ctrl-C, while the first one was not yet noticed
+            interrupt.is_set = True
+    return RunReport(
+        workload=f"bundled sample {SAMPLE_NAME}" if options.workload is None else str(options.workload),
+        figures=summary.figures(),
+        num_invariants_checked=checker.num_checked,
+        wall_seconds=time.perf_counter() - started,
+        interrupted=interrupt.is_set,
+    )
+
+
+def _num_requests(options: RunOptions, workload: OpenWorkload) -> int | None:
+    """Count the requests to play, for the progress bar; None if that cannot be known."""
+    if options.quiet:
+        return options.limit
+    counts = [count for count in (workload.estimate_num_requests(), options.limit) if count is not None]
+    return min(counts, default=None)
+
+
+def _require_distinct(trace: Path, inputs: tuple[Path | None, ...]) -> None:
+    """Refuse to write the trace over one of the input files."""
+    for path in inputs:
+        try:
+            same = path is not None and trace.exists() and trace.samefile(path)
+        except (OSError, ValueError):
+            continue  # opening it will say what is wrong
+        if same:
+            raise WorkloadError("trace", str(trace), "a file that is not read by the run", path=trace)
+
+
+def show_report(report: RunReport, options: RunOptions) -> None:
+    """Print the report as asked for."""
+    if options.as_json:
+        click.echo(format_json(report))
+    elif not options.quiet:
+        print_table(report, Console())
+    elif report.interrupted:
+        click.echo("interrupted", err=True)

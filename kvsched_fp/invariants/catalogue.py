@@ -1,0 +1,88 @@
+"""The catalogue: every invariant, and the functions that check them.
+
+`check_cheap` is for every step of every run. `check_full` and `check_full_step` are for tests, for model
+checking and for looking at a state from elsewhere. All of them stop at the first invariant that is broken;
+since the order of the catalogue goes from the ground up, that is the one to look at.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from kvsched_fp.errors import InvariantViolation
+from kvsched_fp.events import Event
+from kvsched_fp.invariants.entry import (
+    ALL_EVENTS,
+    Cost,
+    Invariant,
+    Step,
+    StepInvariant,
+    observe,
+)
+from kvsched_fp.invariants.on_state import STATE_INVARIANTS
+from kvsched_fp.invariants.on_step import STEP_INVARIANTS
+from kvsched_fp.state import SchedulerState
+
+Subject = TypeVar("Subject")
+Checks = tuple[tuple[str, Callable[[Subject], str | None]], ...]
+
+CATALOGUE: tuple[Invariant, ...] = (*STATE_INVARIANTS, *STEP_INVARIANTS)
+"""Every invariant, in the order in which they are checked."""
+
+
+def check_cheap(before: SchedulerState, event: Event, after: SchedulerState, outcome: object) -> int:
+    """Check what costs no more than what the event touched; give the number of invariants checked.
+
+    Raises `InvariantViolation` for the first that is broken.
+    """
+    checks = _CHEAP_STEP[type(event)]
+    _check(_CHEAP_STATE, after)
+    _check(checks, observe(before, event, after, outcome))
+    return len(_CHEAP_STATE) + len(checks)
+
+
+def check_full(state: SchedulerState) -> int:
+    """Check every invariant of a state; give the number of invariants checked.
+
+    Raises `InvariantViolation` for the first that is broken.
+    """
+    _check(_STATE, state)
+    return len(_STATE)
+
+
+def check_full_step(before: SchedulerState, event: Event, after: SchedulerState, outcome: object) -> int:
+    """Check every invariant of a step, however long it takes; give the number of invariants checked.
+
+    Raises `InvariantViolation` for the first that is broken.
+    """
+    checks = _STEP[type(event)]
+    _check(checks, observe(before, event, after, outcome))
+    return len(checks)
+
+
+def _check(checks: "Checks[Subject]", subject: Subject) -> None:
+    for invariant_id, predicate in checks:
+        try:
+            evidence = predicate(subject)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # Predicates lean on the ones before them; a subject that makes one stumble is broken too.
+            evidence = f"cannot be checked: {error!r}"
+        if evidence is not None:
+            raise InvariantViolation(invariant_id, evidence)
+
+
+def _by_event(invariants: Iterable[StepInvariant]) -> dict[type[Event], "Checks[Step]"]:
+    entries = tuple(invariants)
+    return {
+        kind: tuple((entry.invariant_id, entry.predicate) for entry in entries if kind in entry.events)
+        for kind in ALL_EVENTS
+    }
+
+
+_STATE: "Checks[SchedulerState]" = tuple(
+    (entry.invariant_id, entry.predicate) for entry in STATE_INVARIANTS
+)
+_CHEAP_STATE: "Checks[SchedulerState]" = tuple(
+    (entry.invariant_id, entry.predicate) for entry in STATE_INVARIANTS if entry.cost is Cost.CHEAP
+)
+_STEP = _by_event(STEP_INVARIANTS)
+_CHEAP_STEP = _by_event(entry for entry in STEP_INVARIANTS if entry.cost is Cost.CHEAP)

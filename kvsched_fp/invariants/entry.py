@@ -1,0 +1,191 @@
+"""What an invariant is: an id, a sentence, a reason, and a predicate that gives evidence against it.
+
+A predicate is a pure function that reads values. It gives None while the invariant holds, else a
+sentence that names the ids and numbers which break it. It never calls the code that it checks: an
+invariant that asks the allocator whether the allocator is right proves nothing.
+
+Two scopes: a *state* invariant looks at one state; a *step* invariant looks at a `Step`, which is one event
+with the states on both sides and what came of it.
+
+Two costs: a *cheap* one is proportional to what the event touched (the rows of the batch, the events of
+the prefix index), so it can be on in every run; a *full* one walks a whole state.
+"""
+
+import enum
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+import attrs
+
+from kvsched_fp.events import (
+    AddRequest,
+    Event,
+    FinishRequests,
+    ResetPrefixCache,
+    Schedule,
+    SetPauseState,
+    Update,
+)
+from kvsched_fp.ids import RequestId
+from kvsched_fp.kvcache.coordinator import GroupTable
+from kvsched_fp.outputs import SchedulerOutput
+from kvsched_fp.state import SchedulerState
+
+ALL_EVENTS: tuple[type[Event], ...] = (
+    AddRequest,
+    FinishRequests,
+    Schedule,
+    Update,
+    SetPauseState,
+    ResetPrefixCache,
+)
+"""The whole alphabet."""
+
+
+class Scope(enum.Enum):
+    """What an invariant is about."""
+
+    STATE = "state"
+    """One state."""
+    STEP = "step"
+    """One event, with the states before and after it."""
+
+
+class Cost(enum.Enum):
+    """What checking an invariant is proportional to."""
+
+    CHEAP = "cheap"
+    """What the event touched."""
+    FULL = "full"
+    """The whole state."""
+
+
+Row: TypeAlias = tuple[RequestId, int, Any, Any, Any, tuple[GroupTable, ...]]
+"""A row of a batch: id, tokens, the `Request`, its `Progress` before and after the event, and its tables
+after it. What is not there (a late result for a request that has left) is None, or no tables."""
+
+
+@attrs.frozen
+class Step:
+    """One event and what came of it."""
+
+    before: SchedulerState
+    """The state that the event was sent to."""
+    event: Any
+    """The event."""
+    after: SchedulerState
+    """The state that came of it."""
+    outcome: Any
+    """A `SchedulerOutput`, a bool or None, if the step is sound."""
+    batch: SchedulerOutput | None = None
+    """The step that was planned (`Schedule`) or came back (`Update`)."""
+    rows: tuple[Row, ...] = ()
+    """Its rows, in the order of the batch."""
+    admitted: tuple[RequestId, ...] = ()
+    """The rows of a planned step that did not run before."""
+    victims: tuple[RequestId, ...] = ()
+    """The requests that the planning of a step preempted, in that order."""
+
+    @property
+    def output(self) -> SchedulerOutput:
+        """The step that was planned or came back; for predicates on `Schedule` and `Update` only."""
+        assert self.batch is not None
+        return self.batch
+
+
+def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome: object) -> Step:
+    """Put a step together. What several predicates need is looked up once."""
+    if isinstance(event, Update) and before.in_flight:
+        batch = before.in_flight[0]
+        return Step(before, event, after, outcome, batch, _rows(batch, before, before, after))
+    if isinstance(outcome, SchedulerOutput):
+        was_running = set(before.running)
+        scheduled = outcome.num_scheduled_tokens
+        return Step(
+            before,
+            event,
+            after,
+            outcome,
+            outcome,
+            _rows(outcome, after, before, after),
+            tuple([request_id for request_id in scheduled if request_id not in was_running]),
+            outcome.preempted_request_ids[len(before.preempted_request_ids) :],
+        )
+    return Step(before, event, after, outcome)
+
+
+def _rows(
+    batch: SchedulerOutput, known: SchedulerState, before: SchedulerState, after: SchedulerState
+) -> tuple[Row, ...]:
+    scheduled = batch.num_scheduled_tokens
+    return tuple(
+        zip(
+            scheduled,
+            scheduled.values(),
+            map(known.requests.get, scheduled),
+            map(before.progress.get, scheduled),
+            map(after.progress.get, scheduled),
+            map(after.kv.tables.get, scheduled, [()] * len(scheduled)),
+            strict=True,
+        )
+    )
+
+
+@attrs.frozen
+class StateInvariant:
+    """Something that holds for every state."""
+
+    scope: ClassVar[Scope] = Scope.STATE
+    """What it is about."""
+    invariant_id: str
+    """Stable: `INV-<subject>-<number>`."""
+    cost: Cost
+    """What a check is proportional to."""
+    sentence: str
+    """What holds."""
+    why: str
+    """What goes wrong where it does not, or why it must hold."""
+    predicate: Callable[[SchedulerState], str | None]
+    """The evidence against it, or None."""
+
+
+@attrs.frozen
+class StepInvariant:
+    """Something that holds for every step of certain kinds."""
+
+    scope: ClassVar[Scope] = Scope.STEP
+    """What it is about."""
+    invariant_id: str
+    """Stable: `INV-<subject>-<number>`."""
+    cost: Cost
+    """What a check is proportional to."""
+    sentence: str
+    """What holds."""
+    why: str
+    """What goes wrong where it does not, or why it must hold."""
+    events: tuple[type[Event], ...]
+    """The kinds of event that it is about."""
+    predicate: Callable[[Step], str | None]
+    """The evidence against it, or None."""
+
+
+Invariant: TypeAlias = StateInvariant | StepInvariant
+"""An entry of the catalogue."""
+
+
+def state_invariant(
+    invariant_id: str, cost: Cost, sentence: str, why: str
+) -> Callable[[Callable[[SchedulerState], str | None]], StateInvariant]:
+    """Make the decorated predicate an entry of scope *state*."""
+    return lambda predicate: StateInvariant(invariant_id, cost, sentence, why, predicate)
+
+
+def step_invariant(
+    invariant_id: str,
+    cost: Cost,
+    sentence: str,
+    why: str,
+    *events: type[Event],
+) -> Callable[[Callable[[Step], str | None]], StepInvariant]:
+    """Make the decorated predicate an entry of scope *step*, about `events`."""
+    return lambda predicate: StepInvariant(invariant_id, cost, sentence, why, events, predicate)

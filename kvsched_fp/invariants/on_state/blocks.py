@@ -1,0 +1,241 @@
+"""Reference counts, the free list and the block tables.
+
+The null block may stand in a table (in place of a block that is not needed any more); it is not counted.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.invariants.pool_reading import integers
+from kvsched_fp.kvcache.pool import NOT_FREE, NULL_BLOCK, BlockPool
+from kvsched_fp.state import SchedulerState
+
+
+@state_invariant(
+    "INV-BLOCK-01",
+    Cost.CHEAP,
+    "The pool has the configured size, and from none to all but the null block are free.",
+    "A count out of range gives out blocks that are not there.",
+)
+def _pool_has_its_size(state: SchedulerState) -> str | None:
+    pool, num_blocks = state.kv.pool, state.config.num_blocks
+    if pool.num_blocks == num_blocks and 0 <= pool.num_free_blocks < num_blocks:
+        return None
+    return f"{pool.num_free_blocks} of {pool.num_blocks} blocks are free, configured are {num_blocks}"
+
+
+@state_invariant(
+    "INV-BLOCK-02",
+    Cost.CHEAP,
+    "The null block is never held, free or cached.",
+    "It stands for no memory.",
+)
+def _null_block_is_untouched(state: SchedulerState) -> str | None:
+    pool = state.kv.pool
+    found = (pool.ref_counts[NULL_BLOCK], pool.next_free[NULL_BLOCK], pool.prev_free[NULL_BLOCK])
+    if found == (0, NOT_FREE, NOT_FREE) and pool.keys[NULL_BLOCK] is None:
+        return None
+    return (
+        f"the null block has reference count {found[0]}, links {found[1:]}, key {pool.keys[NULL_BLOCK]!r}"
+    )
+
+
+@state_invariant(
+    "INV-BLOCK-03",
+    Cost.FULL,
+    "The reference count of a block is the number of table entries that list it.",
+    "One too few frees a block in use; one too many loses it for ever.",
+)
+def _ref_counts_are_table_entries(state: SchedulerState) -> str | None:
+    num_entries = [0] * state.config.num_blocks
+    for tables in state.kv.tables.values():
+        for table in tables:
+            for block_id in table.block_ids:
+                num_entries[block_id] += 1
+    num_entries[NULL_BLOCK] = 0
+    ref_counts = integers(state.kv.pool.ref_counts)
+    if ref_counts == num_entries:
+        return None
+    index = first_difference(ref_counts, num_entries)
+    return (
+        f"block {index} has reference count {ref_counts[index]}, {num_entries[index]} table entries list it"
+    )
+
+
+@state_invariant(
+    "INV-BLOCK-04",
+    Cost.FULL,
+    "The free list holds exactly the blocks with reference count zero, each once; its length is counted.",
+    "A block that is free and held is given to two requests; one that is neither is lost.",
+)
+def _free_are_unreferenced(state: SchedulerState) -> str | None:
+    pool = state.kv.pool
+    free = walk_free(pool)
+    ref_counts = integers(pool.ref_counts)
+    for block_id in free:
+        if block_id == NULL_BLOCK or ref_counts[block_id] != 0:
+            return f"free block {block_id} has reference count {ref_counts[block_id]}"
+    num_unreferenced = ref_counts.count(0) - 1
+    if len(free) == pool.num_free_blocks == num_unreferenced:
+        return None
+    return (
+        f"{len(free)} blocks are in the free list, {pool.num_free_blocks} are counted as free, "
+        f"{num_unreferenced} have no reference"
+    )
+
+
+@state_invariant(
+    "INV-BLOCK-05",
+    Cost.FULL,
+    "The backward links of the free list mirror the forward ones; a block that is not free has none.",
+    "A block in the middle leaves by both; and equal free orders are equal values.",
+)
+def _links_mirror(state: SchedulerState) -> str | None:
+    pool = state.kv.pool
+    sentinel = pool.num_blocks
+    free = walk_free(pool)
+    expected_next, expected_prev = [NOT_FREE] * (sentinel + 1), [NOT_FREE] * (sentinel + 1)
+    before = sentinel
+    for block_id in chain(free, (sentinel,)):
+        expected_next[before] = block_id
+        expected_prev[block_id] = before
+        before = block_id
+    for name, links, expected in (
+        ("next_free", integers(pool.next_free), expected_next),
+        ("prev_free", integers(pool.prev_free), expected_prev),
+    ):
+        if links != expected:
+            index = first_difference(links, expected)
+            return f"{name}[{index}] is {links[index]}, the order of the free list says {expected[index]}"
+    return None
+
+
+@state_invariant(
+    "INV-BLOCK-06",
+    Cost.FULL,
+    "A request lists no block twice.",
+    "Two positions of one request would write to the same memory.",
+)
+def _no_block_twice(state: SchedulerState) -> str | None:
+    if max(integers(state.kv.pool.ref_counts)) <= 1:
+        return None  # then INV-BLOCK-03 says that no block is listed twice by anybody
+    for request_id, tables in state.kv.tables.items():
+        block_ids = [block_id for table in tables for block_id in table.block_ids if block_id != NULL_BLOCK]
+        if len(set(block_ids)) != len(block_ids):
+            twice = next(block_id for block_id in block_ids if block_ids.count(block_id) > 1)
+            return f"request {request_id} lists block {twice} twice"
+    return None
+
+
+@state_invariant(
+    "INV-BLOCK-07",
+    Cost.FULL,
+    "Only cached blocks are shared.",
+    "Two requests may hold a block only where they agree on what is in it.",
+)
+def _shared_are_cached(state: SchedulerState) -> str | None:
+    pool = state.kv.pool
+    ref_counts = integers(pool.ref_counts)
+    if max(ref_counts) <= 1:
+        return None
+    for block_id, (ref_count, key) in enumerate(zip(ref_counts, pool.keys, strict=True)):
+        if ref_count > 1 and key is None:
+            return f"block {block_id} is not cached and has reference count {ref_count}"
+    return None
+
+
+@state_invariant(
+    "INV-TABLE-01",
+    Cost.FULL,
+    "Exactly the running requests and the waiting ones that hold blocks have tables, one per group.",
+    "A table of anybody else keeps blocks for nothing.",
+)
+def _holders_have_tables(state: SchedulerState) -> str | None:
+    holders = set(chain(state.running, state.kv_holding_waiting))
+    num_groups = len(state.config.kv_cache_groups)
+    for request_id, tables in state.kv.tables.items():
+        if request_id not in holders:
+            return f"request {request_id} has tables, but neither runs nor waits with blocks"
+        if len(tables) != num_groups:
+            return f"request {request_id} has {len(tables)} tables for {num_groups} groups"
+    if len(holders) == len(state.kv.tables):
+        return None
+    without = next(request_id for request_id in holders if request_id not in state.kv.tables)
+    return f"request {without} has no tables"
+
+
+@state_invariant(
+    "INV-TABLE-02",
+    Cost.FULL,
+    "The slots of a running request cover every computed token, in every group.",
+    "A token without a slot is written into somebody else's memory.",
+)
+def _slots_cover_computed(state: SchedulerState) -> str | None:
+    block_size = state.config.block_size
+    for request_id in state.running:
+        num_computed_tokens = state.progress[request_id].num_computed_tokens
+        for group_index, table in enumerate(state.kv.tables[request_id]):
+            if len(table.block_ids) * block_size < num_computed_tokens:
+                return (
+                    f"request {request_id} has {len(table.block_ids)} blocks of {block_size} in group "
+                    f"{group_index} for {num_computed_tokens} computed tokens"
+                )
+    return None
+
+
+@state_invariant(
+    "INV-TABLE-03",
+    Cost.FULL,
+    "A running request holds no block beyond its computed tokens and the lookahead.",
+    "Blocks that are taken too early are missing for others.",
+)
+def _no_block_too_many(state: SchedulerState) -> str | None:
+    block_size, lookahead = state.config.block_size, state.config.num_lookahead_tokens
+    for request_id in state.running:
+        num_slots = state.progress[request_id].num_computed_tokens + lookahead
+        most = _num_blocks(min(num_slots, state.config.max_model_len), block_size)
+        for group_index, table in enumerate(state.kv.tables[request_id]):
+            if len(table.block_ids) > most:
+                return (
+                    f"request {request_id} has {len(table.block_ids)} blocks of {block_size} in group "
+                    f"{group_index} for {num_slots} tokens, lookahead included"
+                )
+    return None
+
+
+def walk_free(pool: BlockPool) -> list[int]:
+    """Follow the forward links, at most as far as there are blocks and no further than they make sense."""
+    next_free = integers(pool.next_free)
+    sentinel = len(next_free) - 1
+    order: list[int] = []
+    block_id = next_free[sentinel]
+    while 0 <= block_id < sentinel and len(order) < sentinel:
+        order.append(block_id)
+        block_id = next_free[block_id]
+    return order
+
+
+def first_difference(found: Sequence[object], expected: Sequence[object]) -> int:
+    """Give the first index at which two sequences differ, which may be behind the end of one of them."""
+    pairs = enumerate(zip(found, expected, strict=False))
+    return next((index for index, (one, other) in pairs if one != other), min(len(found), len(expected)))
+
+
+def _num_blocks(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
+
+
+INVARIANTS: tuple[StateInvariant, ...] = (
+    _pool_has_its_size,
+    _null_block_is_untouched,
+    _ref_counts_are_table_entries,
+    _free_are_unreferenced,
+    _links_mirror,
+    _no_block_twice,
+    _shared_are_cached,
+    _holders_have_tables,
+    _slots_cover_computed,
+    _no_block_too_many,
+)
+"""In the order in which they are checked."""

@@ -1,0 +1,72 @@
+"""The counters of the scheduler, and the fields that a configuration turns off."""
+
+from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.outputs import PrefixCacheStats
+from kvsched_fp.state import SchedulerState
+
+_NO_STATS = PrefixCacheStats()
+
+
+@state_invariant(
+    "INV-COUNT-01",
+    Cost.CHEAP,
+    "0 <= executed steps <= steps, and the last step that carried prompt is one of the executed ones.",
+    "The prefill interval is counted in executed steps.",
+)
+def _steps_are_counted(state: SchedulerState) -> str | None:
+    if 0 <= state.num_executed_steps <= state.current_step and (
+        state.last_prefill_step == -state.config.prefill_schedule_interval
+        or 0 < state.last_prefill_step <= state.num_executed_steps
+    ):
+        return None
+    return (
+        f"{state.current_step} steps, {state.num_executed_steps} executed, the last one with prompt is "
+        f"{state.last_prefill_step}"
+    )
+
+
+@state_invariant(
+    "INV-COUNT-02",
+    Cost.FULL,
+    "The live requests have different add numbers, each below the number of requests added.",
+    "They order an end of all requests.",
+)
+def _add_numbers_differ(state: SchedulerState) -> str | None:
+    numbers = list(state.add_numbers.values())
+    if len(set(numbers)) == len(numbers) and all(0 <= number < state.num_added for number in numbers):
+        return None
+    return f"{state.num_added} requests added, the live ones are numbers {sorted(numbers)}"
+
+
+@state_invariant(
+    "INV-COUNT-03",
+    Cost.CHEAP,
+    "What the configuration turns off leaves no trace in the state.",
+    "Equal situations must be equal values.",
+)
+def _off_is_empty(state: SchedulerState) -> str | None:
+    kept = _kept_for_nobody(state, state.config)
+    return f"{kept} is kept, and the configuration turns it off" if kept else None
+
+
+def _kept_for_nobody(state: SchedulerState, config: SchedulerConfig) -> str | None:
+    if state.finished_by_client and not config.include_finished_set:
+        return f"finished_by_client of {len(state.finished_by_client)} clients"
+    if state.prev_step_request_ids and config.use_v2_model_runner:
+        return f"prev_step_request_ids {sorted(state.prev_step_request_ids)}"
+    if state.kv.pending_events and not config.enable_kv_cache_events:
+        return f"pending_events: {len(state.kv.pending_events)} of them"
+    if not config.log_stats and state.kv.prefix_cache_stats != _NO_STATS:
+        return f"prefix_cache_stats {state.kv.prefix_cache_stats}"
+    if state.last_prefill_step > 0 and config.prefill_schedule_interval == 1:
+        return f"last_prefill_step {state.last_prefill_step}"
+    return None
+
+
+INVARIANTS: tuple[StateInvariant, ...] = (
+    _steps_are_counted,
+    _add_numbers_differ,
+    _off_is_empty,
+)
+"""In the order in which they are checked."""

@@ -1,0 +1,185 @@
+"""Every live request waits or runs, in its place."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, pairwise
+
+from kvsched_fp.config import SchedulingPolicy
+from kvsched_fp.ids import RequestId
+from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry
+from kvsched_fp.request import RequestStatus
+from kvsched_fp.state import SchedulerState
+
+
+@state_invariant(
+    "INV-QUEUE-01",
+    Cost.CHEAP,
+    "The three queues together are as long as the maps of live requests.",
+    "A request in no queue is lost; one in two is served twice.",
+)
+def _lengths_agree(state: SchedulerState) -> str | None:
+    num_queued = len(state.running) + len(state.waiting) + len(state.kv_holding_waiting)
+    if num_queued == len(state.requests) == len(state.progress) == len(state.add_numbers):
+        return None
+    return (
+        f"{num_queued} requests in the queues, {len(state.requests)} in requests, "
+        f"{len(state.progress)} in progress, {len(state.add_numbers)} in add_numbers"
+    )
+
+
+@state_invariant(
+    "INV-QUEUE-02",
+    Cost.CHEAP,
+    "At most max_num_active requests run.",
+    "The model runner has no row for one more.",
+)
+def _running_fit(state: SchedulerState) -> str | None:
+    if len(state.running) <= state.config.max_num_active:
+        return None
+    return f"{len(state.running)} requests run, {state.config.max_num_active} are allowed"
+
+
+@state_invariant(
+    "INV-QUEUE-03",
+    Cost.FULL,
+    "Each live request is in exactly one of the queues, once, and nothing else is in any.",
+    "A request in two queues is served twice, and one in none never ends.",
+)
+def _one_queue_each(state: SchedulerState) -> str | None:
+    places = Counter(chain(state.running, state.waiting, state.kv_holding_waiting))
+    for request_id, num_places in places.items():
+        if num_places != 1 or request_id not in state.requests:
+            live = "live" if request_id in state.requests else "not live"
+            return f"request {request_id}, which is {live}, stands in {num_places} places"
+    if len(places) == len(state.requests):
+        return None
+    lost = next(request_id for request_id in state.requests if request_id not in places)
+    return f"request {lost} is in no queue"
+
+
+@state_invariant(
+    "INV-QUEUE-04",
+    Cost.FULL,
+    "The maps of live requests have the same ids.",
+    "A leftover in one of them makes equal situations unequal, and is found by a later request of that id.",
+)
+def _maps_agree(state: SchedulerState) -> str | None:
+    for name, other in (("progress", state.progress), ("add_numbers", state.add_numbers)):
+        if len(other) != len(state.requests):
+            return f"{len(state.requests)} requests, {len(other)} entries in {name}"
+        for request_id in state.requests:
+            if request_id not in other:
+                return f"request {request_id} is missing in {name}"
+    for request_id, request in state.requests.items():
+        if request.request_id != request_id:
+            return f"request {request.request_id} is filed under {request_id}"
+    return None
+
+
+@state_invariant(
+    "INV-QUEUE-05",
+    Cost.FULL,
+    "The status says which queue: RUNNING for the running, WAITING or PREEMPTED for the others.",
+    "What a result means for a request depends on its status.",
+)
+def _status_says_queue(state: SchedulerState) -> str | None:
+    for request_id in state.running:
+        status = state.progress[request_id].status
+        if status is not RequestStatus.RUNNING:
+            return f"request {request_id} is {status.name} in running"
+    for request_id in chain(state.waiting, state.kv_holding_waiting):
+        status = state.progress[request_id].status
+        if status is not RequestStatus.WAITING and status is not RequestStatus.PREEMPTED:
+            return f"request {request_id} is {status.name} in a waiting queue"
+    return None
+
+
+@state_invariant(
+    "INV-QUEUE-06",
+    Cost.FULL,
+    "Deferred requests wait.",
+    "They are counted off the waiting ones when the scheduler asks whether capacity is short.",
+)
+def _deferred_wait(state: SchedulerState) -> str | None:
+    if not state.deferred:
+        return None
+    waiting = set(chain(state.waiting, state.kv_holding_waiting))
+    for request_id in state.deferred:
+        if request_id not in waiting:
+            return f"deferred request {request_id} is in no waiting queue"
+    return None
+
+
+@state_invariant(
+    "INV-QUEUE-07",
+    Cost.FULL,
+    "A queue entry has the priority and the arrival time of its request.",
+    "The queue is ordered by its entries; a wrong one is served at the wrong time.",
+)
+def _entries_are_true(state: SchedulerState) -> str | None:
+    for entry in chain(_entries(state.waiting), _entries(state.kv_holding_waiting)):
+        request = state.requests[entry.request_id]
+        if entry.priority != request.priority or entry.arrival_time != request.arrival_time:
+            return (
+                f"{entry} stands for request {request.request_id} of priority {request.priority}, "
+                f"arrived at {request.arrival_time}"
+            )
+    return None
+
+
+@state_invariant(
+    "INV-QUEUE-08",
+    Cost.FULL,
+    "By priority, both waiting queues are sorted by (priority, arrival time, request id).",
+    "The first one is served first.",
+)
+def _priority_is_sorted(state: SchedulerState) -> str | None:
+    if state.config.policy is not SchedulingPolicy.PRIORITY:
+        return None
+    for queue in (state.waiting, state.kv_holding_waiting):
+        for entry, following in pairwise(_entries(queue)):
+            if not entry < following:
+                return f"{entry} stands before {following}"
+    return None
+
+
+@state_invariant(
+    "INV-QUEUE-09",
+    Cost.FULL,
+    "First come, first served: preempted requests stand before the ones that never ran, and those stand "
+    "in the order in which they were added.",
+    "A later request must not overtake.",
+)
+def _first_come_first(state: SchedulerState) -> str | None:
+    if state.config.policy is not SchedulingPolicy.FCFS:
+        return None
+    last: RequestId | None = None
+    for request_id in state.waiting:
+        if state.progress[request_id].status is RequestStatus.PREEMPTED:
+            if last is not None:
+                return f"preempted request {request_id} stands behind {last}, which never ran"
+            continue
+        if last is not None and state.add_numbers[request_id] < state.add_numbers[last]:
+            return f"request {request_id}, added before {last}, stands behind it"
+        last = request_id
+    return None
+
+
+def _entries(queue: object) -> Iterator[QueueEntry]:
+    if isinstance(queue, FCFSQueue | PriorityQueue):
+        yield from queue.entries
+
+
+INVARIANTS: tuple[StateInvariant, ...] = (
+    _lengths_agree,
+    _running_fit,
+    _one_queue_each,
+    _maps_agree,
+    _status_says_queue,
+    _deferred_wait,
+    _entries_are_true,
+    _priority_is_sorted,
+    _first_come_first,
+)
+"""In the order in which they are checked."""

@@ -1,0 +1,188 @@
+"""Who may enter the batch from the waiting queues."""
+
+from collections.abc import Iterator
+
+from kvsched_fp.events import PauseState, Schedule
+from kvsched_fp.ids import RequestId
+from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.queues import FCFSQueue, WaitingQueue
+from kvsched_fp.request import RequestStatus
+
+
+@step_invariant(
+    "INV-ADMIT-01",
+    Cost.CHEAP,
+    "Who is admitted waited before, and stands behind the ones that ran.",
+    "The running requests are served in order of their admission.",
+    Schedule,
+)
+def _admitted_waited(step: Step) -> str | None:
+    for request_id in step.admitted:
+        earlier = step.before.progress[request_id].status
+        if earlier is not RequestStatus.WAITING and earlier is not RequestStatus.PREEMPTED:
+            return f"request {request_id} was {earlier.name} and is admitted"
+    num_admitted = len(step.admitted)
+    if step.after.running[len(step.after.running) - num_admitted :] == step.admitted:
+        return None
+    return f"{step.admitted} were admitted, running are {step.after.running}"
+
+
+@step_invariant(
+    "INV-ADMIT-02",
+    Cost.CHEAP,
+    "While new requests are paused, only requests that hold blocks are admitted.",
+    "A pause for new requests lets the others finish.",
+    Schedule,
+)
+def _pause_new_is_kept(step: Step) -> str | None:
+    if step.before.pause_state is PauseState.UNPAUSED or not step.admitted:
+        return None
+    holders = set(step.before.kv_holding_waiting)
+    strangers = [request_id for request_id in step.admitted if request_id not in holders]
+    return f"{strangers} were admitted while paused" if strangers else None
+
+
+@step_invariant(
+    "INV-ADMIT-03",
+    Cost.CHEAP,
+    "A step that preempts admits nobody.",
+    "The blocks that the victims gave back would go to others at once.",
+    Schedule,
+)
+def _nobody_after_a_preemption(step: Step) -> str | None:
+    if not step.victims or not step.admitted:
+        return None
+    return f"{step.victims} were preempted and {step.admitted} admitted in one step"
+
+
+@step_invariant(
+    "INV-ADMIT-04",
+    Cost.CHEAP,
+    "Nobody overtakes: whoever waited before the last one that was admitted is admitted too, or deferred.",
+    "Otherwise a large request at the front waits for ever.",
+    Schedule,
+)
+def _nobody_overtakes(step: Step) -> str | None:
+    missing = set(step.admitted)
+    if not missing:
+        return None
+    for queue in (step.before.kv_holding_waiting, step.before.waiting):
+        for request_id in _front_to_back(queue):
+            if request_id in missing:
+                missing.remove(request_id)
+                if not missing:
+                    return None
+            elif request_id not in step.after.deferred:
+                return f"request {request_id} was overtaken by {sorted(missing)}"
+    return f"{sorted(missing)} were admitted from no queue"
+
+
+@step_invariant(
+    "INV-ADMIT-05",
+    Cost.CHEAP,
+    "Nobody is admitted while late output of it is still to be delivered.",
+    "It would sample a position again that the late output delivers.",
+    Schedule,
+)
+def _late_output_first(step: Step) -> str | None:
+    for request_id in step.admitted:
+        progress = step.before.progress[request_id]
+        if progress.num_stale_output_tokens and not progress.drop_stale_output:
+            return (
+                f"request {request_id} is admitted with {progress.num_stale_output_tokens} stale tokens "
+                "still to be delivered"
+            )
+    return None
+
+
+@step_invariant(
+    "INV-ADMIT-06",
+    Cost.CHEAP,
+    "A request is admitted behind whole cached blocks, or behind nothing.",
+    "Part of a block cannot be shared.",
+    Schedule,
+)
+def _hits_are_whole_blocks(step: Step) -> str | None:
+    config = step.before.config
+    for request_id in step.admitted:
+        if step.before.progress[request_id].num_computed_tokens:
+            continue
+        progress = step.after.progress[request_id]
+        num_hit_tokens = progress.num_computed_tokens - step.output.num_scheduled_tokens[request_id]
+        params = step.after.requests[request_id].sampling_params
+        block_size = config.block_size
+        reads = config.enable_prefix_caching and not params.skip_reading_prefix_cache
+        if num_hit_tokens % block_size or (num_hit_tokens and not reads) or num_hit_tokens < 0:
+            return f"request {request_id} starts behind {num_hit_tokens} tokens, in blocks of {block_size}"
+    return None
+
+
+@step_invariant(
+    "INV-ADMIT-07",
+    Cost.CHEAP,
+    "Without chunked prefill, a request is admitted with all its known tokens, or as many as the "
+    "long-prefill threshold allows.",
+    "A runner without chunked prefill cannot go on in the middle of a prompt.",
+    Schedule,
+)
+def _whole_prompts_without_chunks(step: Step) -> str | None:
+    config = step.before.config
+    if config.enable_chunked_prefill or config.long_prefill_token_threshold:
+        return None
+    for request_id in step.admitted:
+        if step.after.progress[request_id].is_prefill_chunk:
+            num_tokens = step.output.num_scheduled_tokens[request_id]
+            return f"request {request_id} was admitted with a chunk of {num_tokens} tokens"
+    return None
+
+
+@step_invariant(
+    "INV-ADMIT-08",
+    Cost.CHEAP,
+    "The last one admitted leaves the watermark free, if others ran; with the full reserve it also leaves "
+    "room for the rest of its known tokens.",
+    "Otherwise it is preempted as soon as it grows.",
+    Schedule,
+)
+def _room_is_left(step: Step) -> str | None:
+    if not step.admitted:
+        return None
+    config, request_id = step.before.config, step.admitted[-1]
+    others_ran = len(step.after.running) > 1
+    room = config.watermark_blocks if others_ran else 0
+    if config.scheduler_reserve_full_isl:
+        request, progress = step.after.requests[request_id], step.after.progress[request_id]
+        num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
+        num_blocks = -(-min(num_known, config.max_model_len) // config.block_size)
+        tables = step.after.kv.tables[request_id]
+        room += sum(max(num_blocks - len(table.block_ids), 0) for table in tables)
+    if step.after.kv.pool.num_free_blocks >= room:
+        return None
+    return (
+        f"{step.after.kv.pool.num_free_blocks} blocks are free behind the admission of {request_id}, "
+        f"it had to leave {room}"
+    )
+
+
+def _front_to_back(queue: WaitingQueue) -> Iterator[RequestId]:
+    """Go through a queue lazily: iterating a deque turns its whole back around first."""
+    if not isinstance(queue, FCFSQueue):
+        yield from queue
+        return
+    entries = queue.entries
+    while entries:
+        yield entries.left.request_id
+        entries = entries.popleft()
+
+
+INVARIANTS: tuple[StepInvariant, ...] = (
+    _admitted_waited,
+    _pause_new_is_kept,
+    _nobody_after_a_preemption,
+    _nobody_overtakes,
+    _late_output_first,
+    _hits_are_whole_blocks,
+    _whole_prompts_without_chunks,
+    _room_is_left,
+)
+"""In the order in which they are checked."""

@@ -1,0 +1,123 @@
+"""The events of the prefix index replay to the prefix index.
+
+The index may list several blocks under one key, and each of them is stored and removed by an event of its
+own. So a mirror has to count: a key is in the index while more was stored than removed.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from kvsched_fp.events import AddRequest, FinishRequests, ResetPrefixCache, Schedule, SetPauseState, Update
+from kvsched_fp.ids import BlockKey
+from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.pool_reading import blocks_under
+from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockStored, KVCacheEvent
+
+
+@step_invariant(
+    "INV-EVENT-01",
+    Cost.CHEAP,
+    "An update hands out all events since the update before, in order, and brings none of its own.",
+    "A router that misses one is wrong about the index for ever.",
+    Update,
+)
+def _events_go_out_once(step: Step) -> str | None:
+    pending, told = step.before.kv.pending_events, step.after.emitted.kv_events
+    if told == pending and not step.after.kv.pending_events:
+        return None
+    num_left = len(step.after.kv.pending_events)
+    return f"{len(pending)} events were pending, {len(told)} went out, {num_left} are left"
+
+
+@step_invariant(
+    "INV-EVENT-02",
+    Cost.CHEAP,
+    "The events of a step say, key by key, how the number of blocks under the key changed, and no other "
+    "key comes or goes.",
+    "Replayed from the start they give the prefix index.",
+    Schedule,
+    ResetPrefixCache,
+)
+def _events_replay(step: Step) -> str | None:
+    if not step.before.config.enable_kv_cache_events:
+        return None
+    pending = step.before.kv.pending_events
+    if step.after.kv.pending_events[: len(pending)] != pending:
+        return f"the {len(pending)} pending events did not stay"
+    cached, now = step.before.kv.pool.cached, step.after.kv.pool.cached
+    changes, cleared = _count_changes(step.after.kv.pending_events[len(pending) :])
+    num_keys = 0 if cleared else len(cached)
+    for key, change in changes.items():
+        num_blocks = 0 if cleared else len(blocks_under(cached, key))
+        num_now = len(blocks_under(now, key))
+        if num_blocks + change != num_now:
+            return f"key {key.hex()}: {num_blocks} blocks, {change:+} by the events, {num_now} in the index"
+        num_keys += (num_blocks + change > 0) - (num_blocks > 0)
+    return None if num_keys == len(now) else f"the events leave {num_keys} keys, the index has {len(now)}"
+
+
+@step_invariant(
+    "INV-EVENT-03",
+    Cost.CHEAP,
+    "Nothing but a schedule and a reset changes the prefix index.",
+    "A request that ends leaves its blocks to later ones.",
+    AddRequest,
+    FinishRequests,
+    SetPauseState,
+    Update,
+)
+def _index_stays(step: Step) -> str | None:
+    before, after = step.before.kv, step.after.kv
+    if len(before.pool.cached) != len(after.pool.cached):
+        return f"{len(before.pool.cached)} keys became {len(after.pool.cached)}"
+    if len(after.pending_events) > len(before.pending_events):
+        return f"{type(step.event).__name__} made {len(after.pending_events)} pending events"
+    return None
+
+
+@step_invariant(
+    "INV-EVENT-04",
+    Cost.FULL,
+    "Blocks come and go under no key but those that the events of the step name.",
+    "A change that is not reported is one that a mirror misses.",
+    *ALL_EVENTS,
+)
+def _unnamed_keys_stay(step: Step) -> str | None:
+    before, after = step.before.kv, step.after.kv
+    if before.pool.cached is after.pool.cached or isinstance(step.event, ResetPrefixCache):
+        return None
+    named: Collection[BlockKey] = ()
+    if isinstance(step.event, Schedule):
+        if not step.before.config.enable_kv_cache_events:
+            return None
+        named, _ = _count_changes(after.pending_events[len(before.pending_events) :])
+    for key in {*before.pool.cached, *after.pool.cached}.difference(named):
+        earlier, later = blocks_under(before.pool.cached, key), blocks_under(after.pool.cached, key)
+        if earlier != later:
+            return f"key {key.hex()} listed the blocks {earlier} and lists {later}, without an event"
+    return None
+
+
+def _count_changes(events: Iterable[KVCacheEvent]) -> tuple[Counter[BlockKey], bool]:
+    """Count stored less removed blocks per key since the last clearing, and tell whether there was one."""
+    changes: Counter[BlockKey] = Counter()
+    cleared = False
+    for event in events:
+        if isinstance(event, AllBlocksCleared):
+            changes.clear()
+            cleared = True
+            continue
+        change = 1 if isinstance(event, BlockStored) else -1
+        suffix = event.group_index.to_bytes(4, "big")
+        for block_hash in event.block_hashes:
+            changes[BlockKey(block_hash + suffix)] += change
+    return changes, cleared
+
+
+INVARIANTS: tuple[StepInvariant, ...] = (
+    _events_go_out_once,
+    _events_replay,
+    _index_stays,
+    _unnamed_keys_stay,
+)
+"""In the order in which they are checked."""

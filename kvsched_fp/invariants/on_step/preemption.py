@@ -1,0 +1,124 @@
+"""Who loses its place in a planned step."""
+
+from kvsched_fp.config import SchedulingPolicy
+from kvsched_fp.events import Schedule
+from kvsched_fp.ids import RequestId
+from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.request import RequestStatus
+from kvsched_fp.state import SchedulerState
+
+
+@step_invariant(
+    "INV-PREEMPT-01",
+    Cost.CHEAP,
+    "The victims are exactly the requests that ran before the step and do not run after it.",
+    "Planning a step ends nobody, and keeps whom it does not preempt.",
+    Schedule,
+)
+def _victims_ran(step: Step) -> str | None:
+    before, after = step.before.running, step.after.running
+    if not step.victims and after[: len(before)] == before:
+        return None
+    remaining = set(after)
+    gone = {request_id for request_id in before if request_id not in remaining}
+    if gone == set(step.victims) and len(gone) == len(step.victims):
+        return None
+    return f"{sorted(gone)} do not run any more, {step.victims} were preempted"
+
+
+@step_invariant(
+    "INV-PREEMPT-02",
+    Cost.CHEAP,
+    "The requests that go on running keep their order.",
+    "The order of service is the order of admission.",
+    Schedule,
+)
+def _survivors_keep_their_order(step: Step) -> str | None:
+    before, after = step.before.running, step.after.running
+    if not step.victims and after[: len(before)] == before:
+        return None
+    victims = set(step.victims)
+    expected = tuple(request_id for request_id in before if request_id not in victims)
+    if after[: len(expected)] == expected:
+        return None
+    return f"running were {before}, victims {step.victims}, running are {after}"
+
+
+@step_invariant(
+    "INV-PREEMPT-03",
+    Cost.CHEAP,
+    "A victim waits, preempted once more, with nothing computed, no blocks, no row, and all that it has in "
+    "flight stale.",
+    "Whatever it keeps is charged to nobody.",
+    Schedule,
+)
+def _victims_start_over(step: Step) -> str | None:
+    for request_id in step.victims:
+        earlier, progress = step.before.progress[request_id], step.after.progress[request_id]
+        if (
+            progress.status is RequestStatus.PREEMPTED
+            and progress.num_preemptions == earlier.num_preemptions + 1
+            and progress.num_computed_tokens == 0
+            and progress.num_in_flight_tokens == earlier.num_in_flight_tokens
+            and progress.num_stale_output_tokens == progress.num_in_flight_tokens
+            and progress.output_token_ids == earlier.output_token_ids
+            and request_id not in step.output.num_scheduled_tokens
+            and request_id not in step.after.kv.tables
+        ):
+            continue
+        return (
+            f"victim {request_id} is {progress.status.name}, {progress.num_preemptions} times preempted "
+            f"(was {earlier.num_preemptions}), with {progress.num_computed_tokens} tokens computed, "
+            f"{progress.num_in_flight_tokens} in flight, {progress.num_stale_output_tokens} stale, "
+            f"in the batch: {request_id in step.output.num_scheduled_tokens}, "
+            f"tables: {request_id in step.after.kv.tables}"
+        )
+    return None
+
+
+@step_invariant(
+    "INV-PREEMPT-04",
+    Cost.CHEAP,
+    "First come, first served: the victims are the last of the running, the very last one first.",
+    "The later request gives way.",
+    Schedule,
+)
+def _last_goes_first(step: Step) -> str | None:
+    if not step.victims or step.before.config.policy is not SchedulingPolicy.FCFS:
+        return None
+    last = tuple(reversed(step.before.running[-len(step.victims) :]))
+    return None if step.victims == last else f"victims {step.victims}, running were {step.before.running}"
+
+
+@step_invariant(
+    "INV-PREEMPT-05",
+    Cost.CHEAP,
+    "By priority: no victim is more important than a request that goes on running, or than a later victim.",
+    "The less important request gives way.",
+    Schedule,
+)
+def _least_important_goes_first(step: Step) -> str | None:
+    if not step.victims or step.before.config.policy is not SchedulingPolicy.PRIORITY:
+        return None
+    most = max((_rank(step.before, request_id) for request_id in step.after.running), default=None)
+    for request_id in reversed(step.victims):
+        rank = _rank(step.before, request_id)
+        if most is not None and rank < most:
+            return f"victim {request_id} has (priority, arrival) {rank}, one with {most} went on"
+        most = rank
+    return None
+
+
+def _rank(state: SchedulerState, request_id: RequestId) -> tuple[int, float]:
+    request = state.requests[request_id]
+    return (request.priority, request.arrival_time)
+
+
+INVARIANTS: tuple[StepInvariant, ...] = (
+    _victims_ran,
+    _survivors_keep_their_order,
+    _victims_start_over,
+    _last_goes_first,
+    _least_important_goes_first,
+)
+"""In the order in which they are checked."""

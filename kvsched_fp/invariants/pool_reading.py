@@ -1,0 +1,36 @@
+"""The block pool as plain lists and tuples: a walk over all blocks reads a vector once, in C."""
+
+from array import array
+from itertools import chain
+from typing import TypeVar
+
+from immutables import Map
+
+from kvsched_fp.ids import BlockId, BlockKey
+from kvsched_fp.kvcache.chunked import IntVector, ObjectVector
+from kvsched_fp.kvcache.pool import as_tuple
+
+T = TypeVar("T")
+
+
+def integers(vector: IntVector) -> list[int]:
+    """Unpack a vector of integers."""
+    return array("i", b"".join(vector.chunks)).tolist()
+
+
+def objects(vector: ObjectVector[T]) -> list[T]:
+    """Unpack a vector of anything."""
+    return list(chain.from_iterable(vector.chunks))
+
+
+def blocks_under(
+    cached: Map[BlockKey, BlockId | tuple[BlockId, ...]], key: BlockKey
+) -> tuple[BlockId, ...]:
+    """Give the blocks that stand under `key`; none if there is no such key."""
+    blocks = cached.get(key)
+    return () if blocks is None else as_tuple(blocks)
+
+
+def elements_from(vector: ObjectVector[T], start: int) -> tuple[T, ...]:
+    """Give the elements of a table from `start` on."""
+    return tuple([vector[index] for index in range(start, len(vector))])

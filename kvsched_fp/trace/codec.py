@@ -1,0 +1,337 @@
+"""How the configuration, the events and what comes of them are written in a trace.
+
+A trace is JSON Lines: one header, then one record per event.
+
+    {"format": "kvsched-fp-trace", "version": 1, "reference": "vllm 0.33.0", "config": {...}}
+    {"event": {"kind": "add_request", "request": {...}}}
+    {"event": {"kind": "schedule", "throttle_prefills": false}, "output": {...}}
+    {"event": {"kind": "update", "result": {...}}, "emitted": {...}}
+    {"event": {"kind": "reset_prefix_cache", "reset_running_requests": false}, "done": true}
+
+There is one codec per record class, with the fields under their own names and in their order; the rules
+for plain values are in `values.py`. `decode_...` mirrors `encode_...`.
+"""
+
+from typing import Any
+
+from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
+from kvsched_fp.errors import InvalidConfig
+from kvsched_fp.events import (
+    AddRequest,
+    Event,
+    FinishRequests,
+    PauseState,
+    ResetPrefixCache,
+    Schedule,
+    SetPauseState,
+    StepResult,
+    Update,
+)
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
+from kvsched_fp.kvcache.hashing import Blake2BlockHasher
+from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvsched_fp.machine import Outcome
+from kvsched_fp.outputs import (
+    CachedRequestData,
+    ClientOutputs,
+    Emitted,
+    EngineOutput,
+    NewRequestData,
+    PrefixCacheStats,
+    SchedulerOutput,
+    SchedulerStats,
+)
+from kvsched_fp.request import (
+    FinishReason,
+    PrefillStats,
+    RepetitionDetection,
+    Request,
+    RequestStatus,
+    SamplingParams,
+)
+from kvsched_fp.state import SchedulerState
+from kvsched_fp.trace.values import (
+    BOOLEAN,
+    HEX,
+    INTEGER,
+    INTEGER_SET,
+    INTEGERS,
+    NUMBER,
+    TEXT,
+    Codec,
+    CodecError,
+    enum_of,
+    map_of,
+    optional,
+    record,
+    tuple_of,
+    union,
+)
+
+FORMAT = "kvsched-fp-trace"
+"""What the header calls the format."""
+VERSION = 1
+"""The version of the format."""
+REFERENCE = "vllm 0.33.0"
+"""Whose behaviour a trace records."""
+
+_TEXTS = tuple_of(TEXT)
+_BLOCK_IDS = tuple_of(INTEGERS)
+
+
+# The configuration.
+
+GROUPS = tuple_of(union(full_attention=(FullAttentionSpec, record(FullAttentionSpec, block_size=INTEGER))))
+"""The KV cache groups, each with its kind."""
+
+HASHER = union(blake2b=(Blake2BlockHasher, record(Blake2BlockHasher)))
+"""The block hasher: those that a trace can name."""
+
+CONFIG = record(
+    SchedulerConfig,
+    max_model_len=INTEGER,
+    max_num_seqs=INTEGER,
+    max_num_active_seqs=optional(INTEGER),
+    max_num_batched_tokens=INTEGER,
+    max_num_scheduled_tokens=optional(INTEGER),
+    use_v2_model_runner=BOOLEAN,
+    policy=enum_of(SchedulingPolicy),
+    enable_chunked_prefill=BOOLEAN,
+    long_prefill_token_threshold=INTEGER,
+    long_prefill_token_threshold_adaptive=BOOLEAN,
+    scheduler_reserve_full_isl=BOOLEAN,
+    watermark=NUMBER,
+    prefill_schedule_interval=INTEGER,
+    num_blocks=INTEGER,
+    block_size=INTEGER,
+    kv_cache_groups=GROUPS,
+    enable_prefix_caching=BOOLEAN,
+    num_lookahead_tokens=INTEGER,
+    needs_kv_cache_zeroing=BOOLEAN,
+    block_hasher=HASHER,
+    enable_kv_cache_events=BOOLEAN,
+    allow_undersized_pool=BOOLEAN,
+    include_finished_set=BOOLEAN,
+    log_stats=BOOLEAN,
+)
+
+
+# The events.
+
+_REQUEST = record(
+    Request,
+    request_id=TEXT,
+    prompt_token_ids=INTEGERS,
+    sampling_params=record(
+        SamplingParams,
+        max_tokens=INTEGER,
+        min_tokens=INTEGER,
+        eos_token_id=optional(INTEGER),
+        stop_token_ids=INTEGER_SET,
+        repetition_detection=optional(
+            record(
+                RepetitionDetection,
+                max_pattern_size=INTEGER,
+                min_pattern_size=INTEGER,
+                min_count=INTEGER,
+            )
+        ),
+        skip_reading_prefix_cache=BOOLEAN,
+    ),
+    arrival_time=NUMBER,
+    priority=INTEGER,
+    client_index=INTEGER,
+    cache_salt=optional(TEXT),
+)
+
+_RESULT = record(StepResult, step_id=INTEGER, sampled_token_ids=map_of(TEXT, INTEGERS))
+
+EVENT = union(
+    add_request=(AddRequest, record(AddRequest, request=_REQUEST)),
+    finish_requests=(
+        FinishRequests,
+        record(FinishRequests, request_ids=optional(_TEXTS), status=enum_of(RequestStatus)),
+    ),
+    schedule=(Schedule, record(Schedule, throttle_prefills=BOOLEAN)),
+    update=(Update, record(Update, result=_RESULT)),
+    set_pause_state=(SetPauseState, record(SetPauseState, pause_state=enum_of(PauseState))),
+    reset_prefix_cache=(ResetPrefixCache, record(ResetPrefixCache, reset_running_requests=BOOLEAN)),
+)
+
+
+# What goes to the model runner.
+
+OUTPUT = record(
+    SchedulerOutput,
+    step_id=INTEGER,
+    scheduled_new_requests=tuple_of(
+        record(
+            NewRequestData,
+            request_id=TEXT,
+            prompt_token_ids=INTEGERS,
+            block_ids=_BLOCK_IDS,
+            num_computed_tokens=INTEGER,
+            prefill_token_ids=optional(INTEGERS),
+        )
+    ),
+    scheduled_cached_requests=record(
+        CachedRequestData,
+        request_ids=_TEXTS,
+        resumed_request_ids=_TEXTS,
+        all_token_ids=map_of(TEXT, INTEGERS),
+        new_block_ids=tuple_of(optional(_BLOCK_IDS)),
+        num_computed_tokens=tuple_of(INTEGER),
+        num_output_tokens=tuple_of(INTEGER),
+    ),
+    num_scheduled_tokens=map_of(TEXT, INTEGER),
+    total_num_scheduled_tokens=INTEGER,
+    preempted_request_ids=_TEXTS,
+    finished_request_ids=_TEXTS,
+    new_block_ids_to_zero=optional(INTEGERS),
+)
+
+
+# What goes to the clients.
+
+
+def _decode_stop_reason(json: Any, path: str) -> int | str:
+    if type(json) in (int, str):
+        return json  # type: ignore[no-any-return]
+    raise CodecError(path, json, "an integer, a text or null")
+
+
+_STOP_REASON: Codec[int | str] = Codec(lambda reason: reason, _decode_stop_reason)
+
+_ENGINE_OUTPUT = record(
+    EngineOutput,
+    request_id=TEXT,
+    new_token_ids=INTEGERS,
+    finish_reason=optional(enum_of(FinishReason)),
+    stop_reason=optional(_STOP_REASON),
+    prefill_stats=optional(
+        record(
+            PrefillStats,
+            num_prompt_tokens=INTEGER,
+            num_computed_tokens=INTEGER,
+            num_local_cached_tokens=INTEGER,
+            num_cache_creation_tokens=INTEGER,
+        )
+    ),
+)
+
+_STATS = record(
+    SchedulerStats,
+    num_running_requests=INTEGER,
+    num_waiting_requests=INTEGER,
+    num_skipped_waiting_requests=INTEGER,
+    kv_cache_usage=NUMBER,
+    prefix_cache_stats=record(
+        PrefixCacheStats,
+        reset=BOOLEAN,
+        requests=INTEGER,
+        queries=INTEGER,
+        hits=INTEGER,
+        preempted_requests=INTEGER,
+        preempted_queries=INTEGER,
+        preempted_hits=INTEGER,
+    ),
+)
+
+_KV_EVENT = union(
+    block_stored=(
+        BlockStored,
+        record(
+            BlockStored,
+            block_hashes=tuple_of(HEX),
+            parent_block_hash=optional(HEX),
+            token_ids=INTEGERS,
+            block_size=INTEGER,
+            extra_keys=tuple_of(optional(_TEXTS)),
+            group_index=INTEGER,
+        ),
+    ),
+    block_removed=(BlockRemoved, record(BlockRemoved, block_hashes=tuple_of(HEX), group_index=INTEGER)),
+    all_blocks_cleared=(AllBlocksCleared, record(AllBlocksCleared)),
+)
+
+EMITTED = record(
+    Emitted,
+    clients=map_of(
+        INTEGER,
+        record(
+            ClientOutputs,
+            outputs=tuple_of(_ENGINE_OUTPUT),
+            finished_request_ids=optional(_TEXTS),
+            scheduler_stats=optional(_STATS),
+        ),
+    ),
+    kv_events=tuple_of(_KV_EVENT),
+)
+
+
+# The public names.
+
+
+def encode_config(config: SchedulerConfig) -> dict[str, Any]:
+    """Write a configuration. Raises `InvalidConfig` for a block hasher or group that has no name here."""
+    try:
+        return CONFIG.encode(config)  # type: ignore[no-any-return]
+    except CodecError as error:
+        raise InvalidConfig("a part of the config", error.value, f"in a trace, {error.allowed}") from None
+
+
+def decode_config(json: Any) -> SchedulerConfig:
+    """Read a configuration back. Raises `CodecError`."""
+    return CONFIG.decode(json, "config")
+
+
+def encode_event(event: Event) -> dict[str, Any]:
+    """Write an event."""
+    return EVENT.encode(event)  # type: ignore[no-any-return]
+
+
+def decode_event(json: Any) -> Event:
+    """Read an event back. Raises `CodecError`."""
+    return EVENT.decode(json, "event")  # type: ignore[no-any-return]
+
+
+def encode_output(output: SchedulerOutput) -> dict[str, Any]:
+    """Write the output of a step."""
+    return OUTPUT.encode(output)  # type: ignore[no-any-return]
+
+
+def decode_output(json: Any) -> SchedulerOutput:
+    """Read the output of a step back. Raises `CodecError`."""
+    return OUTPUT.decode(json, "output")
+
+
+def encode_emitted(emitted: Emitted) -> dict[str, Any]:
+    """Write what an update told the clients."""
+    return EMITTED.encode(emitted)  # type: ignore[no-any-return]
+
+
+def decode_emitted(json: Any) -> Emitted:
+    """Read what an update told the clients back. Raises `CodecError`."""
+    return EMITTED.decode(json, "emitted")
+
+
+def encode_header(config: SchedulerConfig) -> dict[str, Any]:
+    """Write the first line of a trace. Raises `InvalidConfig` as `encode_config` does."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "reference": REFERENCE,
+        "config": encode_config(config),
+    }
+
+
+def encode_record(event: Event, after: SchedulerState, outcome: Outcome) -> dict[str, Any]:
+    """Write one event, and what came of it: `after` and `outcome` as `machine.step()` gave them."""
+    written = {"event": encode_event(event)}
+    if isinstance(outcome, SchedulerOutput):
+        written["output"] = encode_output(outcome)
+    elif isinstance(outcome, bool):
+        written["done"] = outcome  # type: ignore[assignment]
+    elif isinstance(event, Update):
+        written["emitted"] = encode_emitted(after.emitted)
+    return written

@@ -1,0 +1,297 @@
+"""Codecs: a way to write a kind of value as JSON, and to read it back.
+
+Rules
+-----
+Equal values give equal JSON: the order of keys is fixed, sets are sorted, and a map whose order matters
+is a list of pairs. `decode(encode(value)) == value`. Decoding checks the shape of everything, and raises
+`CodecError`, which names the place in the record.
+
+Lists of integers are shortened: a run of at least `MIN_RUN` consecutive integers is written as the pair
+[first, count] inside the list, so `[7, [100, 512]]` is 7 followed by 100 to 611.
+"""
+
+import enum
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import attrs
+
+from kvsched_fp.errors import InvalidInputError
+from kvsched_fp.ordered import OrderedMap
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A plain JSON value."""
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+MIN_RUN = 3
+"""Shorter runs are written as the integers themselves."""
+MAX_LIST_LENGTH = 2**27
+"""The most integers that a list may stand for, so that a short text cannot ask for endless memory."""
+
+
+class CodecError(InvalidInputError):
+    """A JSON value that is not what stands there in a trace; `field` is the path to it."""
+
+
+@attrs.frozen
+class Codec(Generic[T]):
+    """How one kind of value is written and read."""
+
+    encode: Callable[[T], Any]
+    """From the value to JSON."""
+    decode: Callable[[Any, str], T]
+    """From JSON to the value; the text is the path to it, for errors."""
+
+
+def _checked(expected: type[T], allowed: str) -> Codec[T]:
+    def decode(json: Any, path: str) -> T:
+        if type(json) is not expected:
+            raise CodecError(path, json, allowed)
+        return json
+
+    return Codec(_same, decode)
+
+
+def _same(value: T) -> T:
+    return value
+
+
+BOOLEAN: Codec[bool] = _checked(bool, "true or false")
+INTEGER: Codec[int] = _checked(int, "an integer")
+TEXT: Codec[str] = _checked(str, "a text")
+
+
+def _encode_number(value: float) -> float | str:
+    # JSON has no infinities and no NaN, and the machine takes any arrival time.
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _decode_number(json: Any, path: str) -> float:
+    if type(json) in (int, float):
+        return float(json)
+    if json in ("inf", "-inf", "nan"):
+        return float(json)
+    raise CodecError(path, json, 'a number, or "inf", "-inf", "nan"')
+
+
+NUMBER: Codec[float] = Codec(_encode_number, _decode_number)
+
+
+def _decode_bytes(json: Any, path: str) -> bytes:
+    if type(json) is str:
+        try:
+            value = bytes.fromhex(json)
+        except ValueError:
+            pass
+        else:
+            if value.hex() == json:
+                return value
+    raise CodecError(path, json, "bytes as hexadecimal digits, in lower case")
+
+
+HEX: Codec[bytes] = Codec(bytes.hex, _decode_bytes)
+
+
+def optional(codec: Codec[T]) -> Codec[T | None]:
+    """Write None as null, anything else by `codec`."""
+
+    def encode(value: T | None) -> Any:
+        return None if value is None else codec.encode(value)
+
+    def decode(json: Any, path: str) -> T | None:
+        return None if json is None else codec.decode(json, path)
+
+    return Codec(encode, decode)
+
+
+def tuple_of(codec: Codec[T]) -> Codec[tuple[T, ...]]:
+    """Write a tuple as a list."""
+
+    def encode(values: tuple[T, ...]) -> list[Any]:
+        return [codec.encode(value) for value in values]
+
+    def decode(json: Any, path: str) -> tuple[T, ...]:
+        items = enumerate(_require_list(json, path))
+        return tuple(codec.decode(item, f"{path}[{index}]") for index, item in items)
+
+    return Codec(encode, decode)
+
+
+def map_of(keys: Codec[T], values: Codec[U]) -> Codec[OrderedMap[T, U]]:
+    """Write an ordered map as a list of [key, value] pairs."""
+
+    def encode(items: Mapping[T, U]) -> list[Any]:
+        return [[keys.encode(key), values.encode(value)] for key, value in items.items()]
+
+    def decode(json: Any, path: str) -> OrderedMap[T, U]:
+        made: dict[T, U] = {}
+        for index, pair in enumerate(_require_list(json, path)):
+            if type(pair) is not list or len(pair) != 2:
+                raise CodecError(f"{path}[{index}]", pair, "a pair [key, value]")
+            key = keys.decode(pair[0], f"{path}[{index}][0]")
+            if key in made:
+                raise CodecError(f"{path}[{index}][0]", key, "each key once")
+            made[key] = values.decode(pair[1], f"{path}[{index}][1]")
+        return OrderedMap.adopt(made)
+
+    return Codec(encode, decode)
+
+
+E_ = TypeVar("E_", bound=enum.Enum)
+
+
+def enum_of(kind: type[E_]) -> Codec[E_]:
+    """Write a member as its value."""
+
+    def encode(member: E_) -> Any:
+        return member.value
+
+    def decode(json: Any, path: str) -> E_:
+        for member in kind:
+            if type(json) is type(member.value) and json == member.value:
+                return member
+        raise CodecError(path, json, "one of " + ", ".join(repr(member.value) for member in kind))
+
+    return Codec(encode, decode)
+
+
+def record(kind: type[T], **fields: Codec[Any]) -> Codec[T]:
+    """Write an attrs record as an object with its fields, in the order given here.
+
+    All fields of `kind` are named, so that one that is added later cannot be forgotten.
+    """
+    names = [field.name for field in attrs.fields(kind)]  # type: ignore[arg-type]
+    if set(names) != set(fields):
+        raise TypeError(f"{kind.__name__}: a codec for {list(fields)}, but it has {names}")
+    pairs = [(name, codec.encode) for name, codec in fields.items()]
+
+    def encode(value: T) -> dict[str, Any]:
+        return {name: encode_field(getattr(value, name)) for name, encode_field in pairs}
+
+    def decode(json: Any, path: str) -> T:
+        _require_keys(json, path, fields)
+        values = {
+            name: codec.decode(json[name], f"{path}.{name}" if path else name)
+            for name, codec in fields.items()
+        }
+        return _construct(kind, values, path)
+
+    return Codec(encode, decode)
+
+
+def union(**records: tuple[type[Any], Codec[Any]]) -> Codec[Any]:
+    """Write a value of one of several records, with its name in front under the key `kind`."""
+    names = {kind: name for name, (kind, _) in records.items()}
+    codecs = {name: codec for name, (_, codec) in records.items()}
+
+    def encode(value: Any) -> dict[str, Any]:
+        name = names.get(type(value))
+        if name is None:
+            raise CodecError("kind", type(value).__name__, f"one of {', '.join(codecs)}")
+        return {"kind": name, **codecs[name].encode(value)}
+
+    def decode(json: Any, path: str) -> Any:
+        kind = json.get("kind") if type(json) is dict else None
+        codec = codecs.get(kind) if type(kind) is str else None
+        if codec is None:
+            allowed = f'an object whose "kind" is one of {", ".join(codecs)}'
+            raise CodecError(path, json, allowed)
+        return codec.decode({key: value for key, value in json.items() if key != "kind"}, path)
+
+    return Codec(encode, decode)
+
+
+def _construct(kind: type[T], values: dict[str, Any], path: str) -> T:
+    try:
+        return kind(**values)
+    except CodecError:
+        raise
+    except InvalidInputError as error:
+        field = f"{path}.{error.field}" if path else error.field
+        raise CodecError(field, error.value, error.allowed) from None
+
+
+def _require_list(json: Any, path: str) -> list[Any]:
+    if type(json) is not list:
+        raise CodecError(path, json, "a list")
+    return json
+
+
+def _require_keys(json: Any, path: str, keys: Iterable[str]) -> None:
+    if type(json) is not dict or json.keys() != set(keys):
+        raise CodecError(path, json, f"an object with the keys {', '.join(keys) or 'none'}")
+
+
+def encode_integers(values: Sequence[int]) -> list[Any]:
+    """Write integers with their runs shortened."""
+    encoded: list[Any] = []
+    start = 0
+    while start < len(values):
+        count = _run_length(values, start)
+        if count < MIN_RUN:
+            encoded.append(values[start])
+            start += 1
+        else:
+            encoded.append([values[start], count])
+            start += count
+    return encoded
+
+
+def _run_length(values: Sequence[int], start: int) -> int:
+    """Count the consecutive integers from `start` on: by growing, then shrinking steps, compared in C."""
+    first = values[start]
+    end = start + 1
+    stride = 1
+    while values[end : end + stride] == tuple(range(first + end - start, first + end - start + stride)):
+        end += stride
+        stride *= 2
+    while stride > 1:
+        stride //= 2
+        if values[end : end + stride] == tuple(range(first + end - start, first + end - start + stride)):
+            end += stride
+    return end - start
+
+
+def _decode_integers(json: Any, path: str) -> tuple[int, ...]:
+    values: list[int] = []
+    for index, item in enumerate(_require_list(json, path)):
+        if type(item) is int:
+            values.append(item)
+        elif _is_run(item) and len(values) + item[1] <= MAX_LIST_LENGTH:
+            values.extend(range(item[0], item[0] + item[1]))
+        else:
+            raise CodecError(
+                f"{path}[{index}]",
+                item,
+                f"an integer, or a run [first, count] of {MIN_RUN} or more; {MAX_LIST_LENGTH} in all",
+            )
+    return tuple(values)
+
+
+def _is_run(item: Any) -> bool:
+    return (
+        type(item) is list
+        and len(item) == 2
+        and type(item[0]) is int
+        and type(item[1]) is int
+        and item[1] >= MIN_RUN
+    )
+
+
+INTEGERS: Codec[tuple[int, ...]] = Codec(encode_integers, _decode_integers)
+"""A tuple of integers, its runs shortened."""
+
+
+def _encode_set(values: frozenset[int]) -> list[Any]:
+    return encode_integers(tuple(sorted(values)))
+
+
+def _decode_set(json: Any, path: str) -> frozenset[int]:
+    return frozenset(_decode_integers(json, path))
+
+
+INTEGER_SET: Codec[frozenset[int]] = Codec(_encode_set, _decode_set)
+"""A set of integers, sorted, its runs shortened."""

@@ -1,0 +1,213 @@
+"""Everything that can be wrong with the input of `kvsched-fp run`: one line, exit code 2, no traceback."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.helpers import HEADER, TINY, assert_refused, run_cli, run_outside, small_workload
+from tests.unit.workloads.helpers import mooncake_line, plain_line, write_lines
+
+
+@pytest.mark.parametrize(
+    ("assignment", "parts"),
+    [
+        ("num_blcks=5", ["num_blcks", "got 5", "one of max_model_len, max_num_seqs"]),
+        ("max_num_seqs=0", ["max_num_seqs", "got 0", "an integer >= 1"]),
+        ("max_num_seqs=many", ["max_num_seqs", "'many'", "an integer >= 1"]),
+        ("max_num_seqs=1.5", ["max_num_seqs", "1.5", "an integer >= 1"]),
+        ("max_num_seqs=null", ["max_num_seqs", "None", "an integer >= 1"]),
+        ("max_num_seqs=", ["max_num_seqs", "''", "an integer >= 1"]),
+        ("enable_prefix_caching=yes", ["enable_prefix_caching", "'yes'", "true or false"]),
+        ("watermark=1.0", ["watermark", "1.0", "0.0 <= watermark < 1.0"]),
+        ("watermark=NaN", ["watermark", "nan", "0.0 <= watermark < 1.0"]),
+        ("policy=lifo", ["policy", "'lifo'", "'fcfs' or 'priority'"]),
+        ("policy=[1]", ["policy", "[1]", "'fcfs' or 'priority'"]),
+        ("max_num_active_seqs=4000", ["max_num_active_seqs", "4000", "at most max_num_seqs = 128"]),
+        ("enable_chunked_prefill=false", ["max_num_batched_tokens", "8192", "max_model_len = 131072"]),
+        ("num_blocks=20", ["num_blocks", "20", "at least 257"]),
+        ("block_size=16", ["num_blocks", "1200", "at least 8193"]),
+        ("kv_cache_groups=5", ["kv_cache_groups", "got 5", "a list"]),
+        ("kv_cache_groups=[]", ["kv_cache_groups", "()", "at least one group"]),
+        ('kv_cache_groups=[{"kind": "linear"}]', ["kv_cache_groups[0]", "linear", "full_attention"]),
+        (
+            'kv_cache_groups=[{"kind": "full_attention", "block_size": 8}]',
+            ["kv_cache_groups[0].block_size", "got 8", "block_size = 512"],
+        ),
+        ("block_hasher=md5", ["block_hasher", "md5", "blake2b"]),
+        ("max_num_seqs", ["--set", "'max_num_seqs'", "KEY=VALUE"]),
+        ("=5", ["--set", "'=5'", "KEY=VALUE"]),
+    ],
+)
+def test_a_wrong_setting(assignment: str, parts: list[str]) -> None:
+    """An unknown key, a wrong value and a contradiction name the field, the value and what is allowed."""
+    assert_refused(run_cli("run", "--set", assignment), *parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parts"),
+    [
+        ("c.toml", b"num_blocks = ", ["c.toml", "num_blocks = ", "TOML", "at end of document"]),
+        ("c.toml", b"num_blcks = 5", ["num_blcks", "got 5", "one of max_model_len"]),
+        ("c.toml", b"num_blocks = 20", ["num_blocks", "20", "at least 513"]),
+        ("c.toml", b"[scheduler]\nnum_blocks = 20", ["scheduler", "one of max_model_len"]),
+        ("c.toml", b"\xff", ["c.toml", "xff", "utf-8"]),
+        ("c.json", b'{"num_blocks": 20', ["c.json", "line 1"]),
+        ("c.json", b"[1]", ["c.json", "[1]", "an object"]),
+        ("c.json", b'{"policy": "lifo"}', ["policy", "'lifo'", "'fcfs' or 'priority'"]),
+        ("c.yaml", b"num_blocks: 20", ["c.yaml", "'.yaml'", "(.toml)", "(.json)"]),
+        ("missing.toml", None, ["missing.toml", "No such file or directory"]),
+    ],
+)
+def test_a_wrong_config_file(tmp_path: Path, name: str, text: bytes | None, parts: list[str]) -> None:
+    """A file that is missing, malformed or wrong is named."""
+    path = tmp_path / name
+    if text is not None:
+        path.write_bytes(text)
+
+    assert_refused(run_cli("run", "--config", path), *parts)
+
+
+@pytest.mark.parametrize(
+    ("lines", "parts"),
+    [
+        ([mooncake_line(), '{"timestamp": 100'], ["f:2", "line", '{"timestamp": 100', "one JSON object"]),
+        ([mooncake_line(), mooncake_line(input_length=-1)], ["f:2", "input_length", "-1", "an integer"]),
+        ([mooncake_line(hash_ids=[1])], ["f:1", "hash_ids", "1 ids", "2 ids"]),
+        ([mooncake_line(), mooncake_line(timestamp=1)], ["f:2", "timestamp", "1.0", "at least 1000.0"]),
+        ([mooncake_line(), "\udcff"], ["f:2", "line", "UTF-8"]),
+        ([plain_line(), plain_line(output_tokens="x")], ["f:2", "output_tokens", "'x'", "an integer"]),
+        ([plain_line(prompt_tokens=200_000)], ["f:1", "prompt_tokens", "200000", "max_model_len = 131072"]),
+        ([HEADER, "0,5,5", "1,5"], ["f:3", "line", "1,5", "3 columns"]),
+        ([HEADER, "0,5,5", "nan,5,5"], ["f:3", "arrival", "'nan'", "a number"]),
+        (["hello"], ["f:1", "header", "'hello'", "arrival, prompt_tokens, output_tokens"]),
+        ([], ["f: workload", "no request", "at least one request"]),
+    ],
+)
+def test_a_wrong_workload(tmp_path: Path, lines: list[str], parts: list[str]) -> None:
+    """A malformed, truncated or impossible line is named with the field, the value and what is allowed."""
+    encoded = [line.encode("utf-8", "surrogateescape") if isinstance(line, str) else line for line in lines]
+    path = write_lines(tmp_path / "f", *encoded)
+
+    assert_refused(run_cli("run", path), *parts)
+
+
+def test_a_missing_workload(tmp_path: Path) -> None:
+    """The path and the reason are named."""
+    assert_refused(
+        run_cli("run", tmp_path / "missing"),
+        "missing: workload",
+        "No such file or directory",
+        "can be read",
+    )
+
+
+def test_a_workload_that_is_a_directory(tmp_path: Path) -> None:
+    """The path and the reason are named."""
+    assert_refused(run_cli("run", tmp_path), str(tmp_path), "workload", "Is a directory")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing/trace", "No such file or directory"), (".", "Is a directory")]
+)
+def test_a_trace_that_cannot_be_written(tmp_path: Path, name: str, reason: str) -> None:
+    """The path and the reason are named, before anything is played."""
+    path = tmp_path / name
+
+    assert_refused(
+        run_cli("run", "--trace", path), str(path), "trace", reason, "a file that can be written"
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_trace_that_runs_out_of_space(tmp_path: Path) -> None:
+    """A full disk is reported as what it is."""
+    result = run_cli("run", small_workload(tmp_path), *TINY, "--trace", "/dev/full")
+
+    assert_refused(result, "/dev/full", "trace", "No space left on device")
+
+
+def test_a_trace_over_the_workload(tmp_path: Path) -> None:
+    """The input is not destroyed."""
+    path = small_workload(tmp_path)
+    before = path.read_bytes()
+
+    assert_refused(run_cli("run", path, "--trace", path), str(path), "trace", "not read by the run")
+    assert before == path.read_bytes()
+
+
+def test_a_trace_over_the_config_file(tmp_path: Path) -> None:
+    """The input is not destroyed."""
+    config = tmp_path / "c.toml"
+    config.write_text("num_blocks = 2000")
+
+    assert_refused(
+        run_cli("run", "--config", config, "--trace", config), str(config), "trace", "not read by the run"
+    )
+    assert "num_blocks = 2000" == config.read_text()
+
+
+def test_a_bad_workload_does_not_empty_an_old_trace(tmp_path: Path) -> None:
+    """The trace is opened when the workload is known to be one."""
+    trace = tmp_path / "trace"
+    trace.write_text("kept")
+    run_cli("run", tmp_path / "missing", "--trace", trace)
+
+    assert "kept" == trace.read_text()
+
+
+@pytest.mark.parametrize("cost", ["nan", "inf", "-1"])
+def test_a_step_cost_that_is_no_duration(cost: str) -> None:
+    """A number of seconds is finite and not negative."""
+    assert_refused(
+        run_cli("run", "--step-cost-base", cost),
+        "step cost, base",
+        "a number of seconds from 0 to 1,000,000",
+    )
+
+
+def test_a_workload_that_gets_stuck(tmp_path: Path) -> None:
+    """A pool that was made too small on purpose ends the run with the reason."""
+    path = write_lines(tmp_path / "f", HEADER, "0,40,5")
+    result = run_cli("run", path, *TINY, "--set", "num_blocks=5", "--set", "allow_undersized_pool=true")
+
+    assert_refused(result, "the run is stuck at step 1", "r2 (waiting", "more than the pool's 4")
+
+
+def test_a_world_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of more blocks than there is memory for ends with one line too."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(sys.modules["kvsched_fp.cli.run"], "play", fail)
+
+    assert_refused(run_cli("run"), "out of memory")
+
+
+@pytest.mark.parametrize(
+    ("args", "part"),
+    [
+        (["--limit", "0"], "--limit"),
+        (["--check-every", "0"], "--check-every"),
+        (["--max-waiting", "0"], "--max-waiting"),
+        (["--check", "maybe"], "'every', 'sampled', 'off'"),
+        (["--format", "parquet"], "'mooncake', 'jsonl', 'csv'"),
+        (["--step-cost-base", "x"], "'x' is not a valid float"),
+        (["--no-such-option"], "--no-such-option"),
+    ],
+)
+def test_a_wrong_option(args: list[str], part: str) -> None:
+    """The command line itself is refused with the usage, and exit code 2."""
+    result = run_cli("run", *args)
+
+    assert 2 == result.exit_code
+    assert part in result.stderr
+
+
+def test_a_refusal_outside_of_this_process(tmp_path: Path) -> None:
+    """The installed command gives the same line and exit code."""
+    path = write_lines(tmp_path / "f", mooncake_line(), mooncake_line(output_length=0))
+    result = run_outside("run", path, "--quiet")
+
+    assert_refused(result, f"error: {path}:2: output_length: got 0; allowed: an integer from 1 to 67108863")
