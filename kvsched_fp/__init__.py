@@ -30,9 +30,10 @@ from kvsched_fp.events import (
     StepResult,
     Update,
 )
+from kvsched_fp.explain import explain
 from kvsched_fp.lifecycle import add_request, finish_requests, reset_prefix_cache, set_pause_state
 from kvsched_fp.machine import step
-from kvsched_fp.outputs import Emitted, EngineOutput, SchedulerOutput
+from kvsched_fp.outputs import Emitted, EngineOutput, Reason, SchedulerOutput
 from kvsched_fp.request import (
     FinishReason,
     Progress,
@@ -61,6 +62,7 @@ __all__ = [
     "OracleBug",
     "PauseState",
     "Progress",
+    "Reason",
     "RepetitionDetection",
     "Request",
     "RequestStatus",
@@ -76,6 +78,7 @@ __all__ = [
     "Update",
     "WorkloadError",
     "add_request",
+    "explain",
     "finish_requests",
     "initial_state",
     "reset_prefix_cache",

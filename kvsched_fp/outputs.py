@@ -74,6 +74,20 @@ class SchedulerOutput:
 
 
 @attrs.frozen
+class Reason:
+    """Why a request got what it got in one step."""
+
+    request_id: RequestId
+    """Who."""
+    num_tokens: int
+    """Tokens that it may compute in the step; 0 for none."""
+    rule_id: str
+    """The rule that decided, as numbered in `specs/`."""
+    text: str
+    """What happened, with the numbers."""
+
+
+@attrs.frozen
 class EngineOutput:
     """What one client learns about one request."""
 

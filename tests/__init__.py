@@ -1,0 +1,1 @@
+"""The tests; see README.md beside this file for where one goes."""

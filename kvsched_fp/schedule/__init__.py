@@ -21,22 +21,27 @@ from kvsched_fp.schedule.running import schedule_running
 from kvsched_fp.schedule.waiting import schedule_waiting
 from kvsched_fp.state import SchedulerState
 
-__all__ = ["schedule"]
+__all__ = ["run_phases", "schedule"]
 
 
 def schedule(
     state: SchedulerState, *, throttle_prefills: bool = False
 ) -> tuple[SchedulerState, SchedulerOutput]:
-    """Plan the next step [S-STEP-01]. Never fails; a step in which nothing can be done is empty.
+    """Plan the next step. Never fails; a step in which nothing can be done is empty.
 
     `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01].
     """
     plan = Plan(state, throttle_prefills=throttle_prefills)
-    schedule_running(plan)
-    schedule_waiting(plan)
+    run_phases(plan)
     output = make_output(plan, StepId(state.current_step + 1), state.prev_step_request_ids)
     _count_as_computed(plan)
     return _close(plan, state, output), output
+
+
+def run_phases(plan: Plan) -> None:
+    """Decide who gets what [S-STEP-01]."""
+    schedule_running(plan)
+    schedule_waiting(plan)
 
 
 def _count_as_computed(plan: Plan) -> None:

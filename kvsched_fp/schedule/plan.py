@@ -74,6 +74,15 @@ class Plan(OpenState):
         self.token_budget -= num_new_tokens
         self.input_budget -= num_new_tokens
 
+    def passed_over(self, request_id: RequestId) -> None:
+        """Hear that a running request gets nothing; for `explain`."""
+
+    def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
+        """Hear that a victim is about to make room for `num_new_tokens` of another; for `explain`."""
+
+    def refused(self, request_id: RequestId, rule_id: str) -> None:
+        """Hear that a waiting request is skipped or ends the phase, and by which rule; for `explain`."""
+
     def take_back(self, request_id: RequestId) -> None:
         """Undo `give` for a running request that became a victim [S-BUD-03]."""
         self.scheduled_running.remove(request_id)

@@ -29,6 +29,7 @@ def append_slots_by_preemption(plan: Plan, cursor: int, num_new_tokens: int) -> 
     while True:
         victim_index = _choose_victim(plan)
         victim_id = plan.running.pop(victim_index)
+        plan.preempted(victim_id, request_id, num_new_tokens)
         if victim_index < cursor:
             cursor -= 1  # [S-PRE-03]
         if victim_id in plan.num_scheduled_tokens:

@@ -33,6 +33,7 @@ def schedule_running(plan: Plan) -> None:
         progress = plan.progress[request_id]
         num_new_tokens = _num_new_tokens(plan, request, progress)
         if num_new_tokens == 0:
+            plan.passed_over(request_id)
             cursor += 1  # [S-RUN-03]
             continue
         block_ids = append_slots(plan.kv, request, progress, num_new_tokens)

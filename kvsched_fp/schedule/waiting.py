@@ -52,7 +52,8 @@ def schedule_waiting(plan: Plan) -> None:
         request = plan.requests[request_id]
         progress = plan.progress[request_id]
         if progress.num_stale_output_tokens and not progress.drop_stale_output:
-            _pop(plan)  # [S-WAIT-04]
+            plan.refused(request_id, "S-WAIT-04")
+            _pop(plan)
             plan.deferred = plan.deferred.add(request_id)
             skipped.append(queue_entry(request))
         elif not _admit(plan, request, progress):
@@ -90,6 +91,7 @@ def _admit(plan: Plan, request: Request, progress: Progress) -> bool:
     plan.progress[request.request_id] = progress
     num_new_tokens = _num_new_tokens(plan, num_known, num_computed_tokens)
     if num_new_tokens == 0:
+        plan.refused(request.request_id, "S-WAIT-08" if plan.hold_prefills else "S-WAIT-06")
         return False
     block_ids = admit_slots(
         plan.kv,
@@ -101,7 +103,8 @@ def _admit(plan: Plan, request: Request, progress: Progress) -> bool:
         others_run=bool(plan.running),
     )
     if block_ids is None:
-        return False  # [S-WAIT-07]
+        plan.refused(request.request_id, "S-WAIT-07")
+        return False
     if progress.num_computed_tokens == 0:
         _record_look_up(plan, request, progress, num_known, num_computed_tokens)
     _start(plan, request, progress, num_computed_tokens)

@@ -1,0 +1,1 @@
+"""Timings. Nothing here is run by the ordinary test command."""

@@ -43,8 +43,12 @@ def time_maps() -> None:
             mutation[key] = time_maps
         mutation.finish()
 
-    print(f"pmap get                          {per_operation(lambda: [persistent[key] for key in plain]):8.3f}")
-    print(f"immutables.Map get                {per_operation(lambda: [mapping[key] for key in plain]):8.3f}")
+    print(
+        f"pmap get                          {per_operation(lambda: [persistent[key] for key in plain]):8.3f}"
+    )
+    print(
+        f"immutables.Map get                {per_operation(lambda: [mapping[key] for key in plain]):8.3f}"
+    )
     print(f"pmap set, evolver                 {per_operation(set_in_pmap):8.3f}")
     print(f"immutables.Map set, mutation      {per_operation(set_in_map):8.3f}")
 

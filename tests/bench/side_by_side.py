@@ -1,16 +1,17 @@
 """Time schedule + update against the real scheduler, on the same work, side by side.
 
-    python -m tests.bench.side_by_side [--running 32 256 1024] [--rounds 5]
+    python -m tests.bench.side_by_side [--running 32 256 1024] [--steps 100]
 
 Needs the reference environment (tests/conformance/reference-env.sh). Figures are microseconds per running
 request and step, of processor time. Each machine lives in a process of its own, so that neither pays for
-the other's garbage collection; they do a piece of the work in turn, in every round, so that a noisy
-neighbour hits both. The least of each is taken, and their ratio is what counts.
+the other's garbage collection; they take turns, step by step, so that a noisy neighbour hits both. The lower
+quartile over the steps is taken, and the ratio is what counts.
 """
 
 import argparse
 import gc
 import multiprocessing
+import statistics
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -29,7 +30,7 @@ from kvsched_fp import (
     update,
 )
 
-STEPS_PER_ROUND = 20
+WARM_UP_STEPS = 20
 BLOCK_SIZE = 16
 PREFILL_BUDGET = 8192
 
@@ -50,17 +51,19 @@ class Work:
             yield f"request-{index}", tuple(range(first, first + self.prompt_length))
 
 
-def decode_only(num_running: int, rounds: int) -> Work:
+def decode_only(num_running: int, num_steps: int) -> Work:
     """Every request decodes one token in every step."""
-    num_tokens = 2 * BLOCK_SIZE + (rounds + 2) * STEPS_PER_ROUND
+    num_tokens = 2 * BLOCK_SIZE + (num_steps + WARM_UP_STEPS + 1)
     return Work("decode only", BLOCK_SIZE, _config(num_running, num_tokens, 0), num_running)
 
 
-def prefill_heavy(num_running: int, rounds: int) -> Work:
+def prefill_heavy(num_running: int, num_steps: int) -> Work:
     """Every request computes its share of a budget of 8,192 tokens of prompt in every step."""
     chunk = PREFILL_BUDGET // num_running
-    prompt_length = (rounds + 2) * STEPS_PER_ROUND * chunk
-    return Work("prefill heavy", prompt_length, _config(num_running, prompt_length + 64, chunk), num_running)
+    prompt_length = (num_steps + WARM_UP_STEPS + 1) * chunk
+    return Work(
+        "prefill heavy", prompt_length, _config(num_running, prompt_length + 64, chunk), num_running
+    )
 
 
 def _config(num_running: int, num_tokens: int, threshold: int) -> SchedulerConfig:
@@ -154,9 +157,9 @@ class Worker:
         self.process = context.Process(target=_serve, args=(kind, work, far_end), daemon=True)
         self.process.start()
 
-    def run(self) -> float:
-        """Do one round; give microseconds per running request and step."""
-        self.pipe.send(STEPS_PER_ROUND)
+    def run(self, num_steps: int) -> float:
+        """Do steps; give microseconds per running request and step."""
+        self.pipe.send(num_steps)
         return float(self.pipe.recv())
 
     def stop(self) -> None:
@@ -167,36 +170,34 @@ class Worker:
 
 def _serve(kind: type[Ours] | type[Theirs], work: Work, pipe: Connection) -> None:
     machine = kind(work)
+    gc.collect()
     while num_steps := pipe.recv():
-        gc.collect()
         pipe.send(machine.run(num_steps) / num_steps / work.num_running * 1e6)
 
 
-def measure(work: Work, rounds: int) -> tuple[float, float]:
-    """Give the least of ours and theirs, in microseconds per running request and step."""
+def measure(work: Work, num_steps: int) -> tuple[float, float]:
+    """Give the lower quartiles of ours and theirs, in microseconds per running request and step."""
     workers = (Worker(Ours, work), Worker(Theirs, work))
-    times: tuple[list[float], list[float]] = ([], [])
     for worker in workers:
-        worker.run()
-    for _ in range(rounds):
-        for worker, spent in zip(workers, times, strict=True):
-            spent.append(worker.run())
+        worker.run(WARM_UP_STEPS)
+    times = [[worker.run(1) for worker in workers] for _ in range(num_steps)]
     for worker in workers:
         worker.stop()
-    return min(times[0]), min(times[1])
+    ours, theirs = (statistics.quantiles(column, n=4)[0] for column in zip(*times, strict=True))
+    return ours, theirs
 
 
 def main() -> None:
     """Print one row per kind of work and number of running requests."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--running", type=int, nargs="+", default=[32, 256, 1024])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
     print(f"{'work':16}{'running':>8}{'ours us':>10}{'theirs us':>11}{'ratio':>8}")
     for make in (decode_only, prefill_heavy):
         for num_running in options.running:
-            work = make(num_running, options.rounds)
-            ours, theirs = measure(work, options.rounds)
+            work = make(num_running, options.steps)
+            ours, theirs = measure(work, options.steps)
             print(f"{work.name:16}{num_running:8}{ours:10.2f}{theirs:11.2f}{ours / theirs:8.2f}")
 
 

@@ -1,0 +1,1 @@
+"""The project's own rules about itself, as tests."""

@@ -34,7 +34,11 @@ def render_moves() -> str:
     """Draw the legal moves of a request's status from the table."""
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> WAITING: add_request"]
     for status, targets in LEGAL_MOVES.items():
-        lines += [f"    {status.name} --> {to.name}" for to in RequestStatus if to in targets and not is_finished(to)]
+        lines += [
+            f"    {status.name} --> {to.name}"
+            for to in RequestStatus
+            if to in targets and not is_finished(to)
+        ]
     lines += [f"    {status.name} --> FINISHED" for status in LEGAL_MOVES if not is_finished(status)]
     finals = ", ".join(status.name for status in RequestStatus if is_finished(status))
     lines += ["    FINISHED --> [*]", "```", "", f"FINISHED stands for {finals}."]
@@ -67,7 +71,10 @@ def pages() -> list[Path]:
 
 
 GENERATORS: dict[str, Callable[[], str]] = {
-    **{page.removesuffix(".md"): lambda prefix=prefix: render_rules(prefix) for prefix, page in PAGE_OF_PREFIX.items()},
+    **{
+        page.removesuffix(".md"): lambda prefix=prefix: render_rules(prefix)
+        for prefix, page in PAGE_OF_PREFIX.items()
+    },
     "moves": render_moves,
     "invariants": render_invariants,
 }

@@ -1,6 +1,7 @@
 """The specification and the code say the same."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -42,8 +43,8 @@ def test_every_id_in_the_pages_is_known() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_generated_sections_are_current(page) -> None:
-    """A page repeats the rules, moves and invariants word for word (else: python -m tests.meta.write_specs)."""
+def test_generated_sections_are_current(page: Path) -> None:
+    """A page repeats the code word for word (else: python -m tests.meta.write_specs)."""
     expected = render_page(page)
 
     assert expected == page.read_text()
