@@ -26,6 +26,11 @@ def per_operation(work: Callable[[], object]) -> float:
     return min(repeats) / 20 / NUM_OPERATIONS * 1e6
 
 
+def report(name: str, work: Callable[[], object]) -> None:
+    """Print one row."""
+    print(f"{name:44}{per_operation(work):8.3f}")
+
+
 def time_maps() -> None:
     """Compare the look-up maps at 256 string keys."""
     plain = {f"request-{index}": index for index in range(NUM_OPERATIONS)}
@@ -43,14 +48,10 @@ def time_maps() -> None:
             mutation[key] = time_maps
         mutation.finish()
 
-    print(
-        f"pmap get                          {per_operation(lambda: [persistent[key] for key in plain]):8.3f}"
-    )
-    print(
-        f"immutables.Map get                {per_operation(lambda: [mapping[key] for key in plain]):8.3f}"
-    )
-    print(f"pmap set, evolver                 {per_operation(set_in_pmap):8.3f}")
-    print(f"immutables.Map set, mutation      {per_operation(set_in_map):8.3f}")
+    report("pmap get", lambda: [persistent[key] for key in plain])
+    report("immutables.Map get", lambda: [mapping[key] for key in plain])
+    report("pmap set, evolver", set_in_pmap)
+    report("immutables.Map set, mutation", set_in_map)
 
 
 def time_columns() -> None:
@@ -70,8 +71,8 @@ def time_columns() -> None:
             opened[index >> SHIFT][index & MASK] = -1
         opened.close()
 
-    print(f"pvector set, evolver              {per_operation(set_in_pvector):8.3f}")
-    print(f"chunked set                       {per_operation(set_in_chunks):8.3f}")
+    report("pvector set, evolver", set_in_pvector)
+    report("chunked set", set_in_chunks)
 
 
 def time_collections() -> None:

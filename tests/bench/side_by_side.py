@@ -4,8 +4,8 @@
 
 Needs the reference environment (tests/conformance/reference-env.sh). Figures are microseconds per running
 request and step, of processor time. Each machine lives in a process of its own, so that neither pays for
-the other's garbage collection; they take turns, step by step, so that a noisy neighbour hits both. The lower
-quartile over the steps is taken, and the ratio is what counts.
+the other's garbage collection; they take turns, step by step, so that a noisy neighbour hits both. The
+lower quartile over the steps is taken, and the ratio is what counts.
 """
 
 import argparse
