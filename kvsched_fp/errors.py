@@ -3,8 +3,10 @@
 | class                | whose fault                         | what the caller still holds    |
 |----------------------|-------------------------------------|--------------------------------|
 | `InvalidConfig`      | whoever wrote the configuration     | no state was made              |
+| `UnsupportedFeature` | nobody's: it is not modelled yet    | as for the two around it       |
 | `InvalidEvent`       | whoever sent the event              | the state from before, as it was |
-| `WorkloadError`      | whoever wrote the file              | nothing was read past the line |
+| `WorkloadError`      | whoever wrote the workload          | nothing was read past the line |
+| `TraceError`         | whoever wrote the trace             | nothing was read past the line |
 | `InvariantViolation` | the machine, or a hand-made state   | the state that shows it        |
 | `OracleBug`          | ours                                | the state from before, as it was |
 """
@@ -40,8 +42,11 @@ class InvalidEvent(InvalidInputError):  # noqa: N818  as above
     """An event that makes no sense in the state that it was sent to."""
 
 
-class WorkloadError(InvalidInputError):
-    """A line or a file that cannot be read as a workload, or a file that cannot be written."""
+class InputFileError(InvalidInputError):
+    """A file that cannot be read or written, or one line of it that is not what it should be."""
+
+    subject = "file"
+    """What such a file is called."""
 
     def __init__(
         self, field: str, value: object, allowed: str, *, path: Path, line: int | None = None
@@ -53,6 +58,30 @@ class WorkloadError(InvalidInputError):
     def __str__(self) -> str:
         where = str(self.path) if self.line is None else f"{self.path}:{self.line}"
         return f"{where}: {super().__str__()}"
+
+
+class WorkloadError(InputFileError):
+    """A line or a file that cannot be read as a workload."""
+
+    subject = "workload"
+
+
+class TraceError(InputFileError):
+    """A line or a file that cannot be read as a trace, or a trace that cannot be written."""
+
+    subject = "trace"
+
+
+class UnsupportedFeature(KvschedError):  # noqa: N818  as above
+    """A feature of the reference that is asked for and not modelled yet."""
+
+    def __init__(self, feature: str, asked_by: str) -> None:
+        super().__init__(feature, asked_by)
+        self.feature = feature
+        self.asked_by = asked_by
+
+    def __str__(self) -> str:
+        return f"not modelled yet: {self.feature} (asked for by {self.asked_by})"
 
 
 class InvariantViolation(KvschedError):  # noqa: N818  as above

@@ -1,13 +1,14 @@
 """The command line: `kvsched-fp COMMAND`, one file per command.
 
-Exit codes: 0 done; 1 an invariant was violated or the machine has a bug; 2 the input was wrong;
-130 interrupted.
+Exit codes: 0 done; 1 a trace differs, an invariant was violated or the machine has a bug; 2 the input was
+wrong; 130 interrupted.
 """
 
 from typing import Any
 
 import click
 
+from kvsched_fp.cli.check import check
 from kvsched_fp.cli.failures import EXIT_INTERRUPTED, exit_code_of
 from kvsched_fp.cli.run import run
 from kvsched_fp.errors import KvschedError
@@ -34,3 +35,4 @@ def main() -> None:
 
 
 main.add_command(run)
+main.add_command(check)

@@ -10,10 +10,13 @@ Cheap ones cost what the event touched; the others walk the whole state.
 """
 
 import enum
+from typing import Protocol
 
 from kvsched_fp.errors import InvariantViolation
+from kvsched_fp.events import Event
 from kvsched_fp.invariants import check_cheap, check_full, check_full_step
-from kvsched_fp.workloads.play import Played
+from kvsched_fp.machine import Outcome
+from kvsched_fp.state import SchedulerState
 
 DEFAULT_INTERVAL = 100
 """Events from one full check to the next."""
@@ -30,8 +33,31 @@ class CheckMode(enum.Enum):
     """Nothing."""
 
 
+class Happened(Protocol):
+    """One event, and what it did: of a run (`Played`) or of a trace (`Replayed`)."""
+
+    @property
+    def event(self) -> Event:
+        """What happened."""
+
+    @property
+    def before(self) -> SchedulerState:
+        """The state that it happened to."""
+
+    @property
+    def after(self) -> SchedulerState:
+        """The state that it made."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came of it besides the state."""
+
+    def when(self) -> str:
+        """Say when or where it happened."""
+
+
 class Checker:
-    """Checks the events of one run."""
+    """Checks the events of one run or trace."""
 
     def __init__(self, mode: CheckMode, interval: int) -> None:
         self.num_checked = 0
@@ -40,22 +66,24 @@ class Checker:
         self._interval = 1 if mode is CheckMode.EVERY else interval
         self._check_step = check_full_step if mode is CheckMode.EVERY else check_cheap
         self._num_events = 0
-        self._unchecked: Played | None = None
+        self._unchecked: Happened | None = None
 
-    def check(self, played: Played) -> None:
+    def check(self, happened: Happened) -> None:
         """Check one event. Raises `InvariantViolation`, with the number of the event in the evidence."""
         if self._mode is CheckMode.OFF:
             return
         self._num_events += 1
         try:
-            self.num_checked += self._check_step(played.before, played.event, played.after, played.outcome)
+            self.num_checked += self._check_step(
+                happened.before, happened.event, happened.after, happened.outcome
+            )
             if self._num_events % self._interval == 0:
-                self.num_checked += check_full(played.after)
+                self.num_checked += check_full(happened.after)
                 self._unchecked = None
             else:
-                self._unchecked = played
+                self._unchecked = happened
         except InvariantViolation as violation:
-            raise self._located(violation, played) from violation
+            raise self._located(violation, happened) from violation
 
     def finish(self) -> None:
         """Check the last state in full, if that was not done."""
@@ -66,10 +94,10 @@ class Checker:
         except InvariantViolation as violation:
             raise self._located(violation, self._unchecked) from violation
 
-    def _located(self, violation: InvariantViolation, played: Played) -> InvariantViolation:
-        kind = type(played.event).__name__
+    def _located(self, violation: InvariantViolation, happened: Happened) -> InvariantViolation:
+        kind = type(happened.event).__name__
         return InvariantViolation(
             violation.invariant_id,
-            f"{violation.evidence} (event {self._num_events}, {kind}, step {played.after.current_step}, "
-            f"{played.time:.3f} simulated seconds)",
+            f"{violation.evidence} (event {self._num_events}, {kind}, step {happened.after.current_step}, "
+            f"{happened.when()})",
         )

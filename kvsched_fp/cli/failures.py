@@ -4,6 +4,8 @@ from kvsched_fp.errors import InvariantViolation, OracleBug
 
 EXIT_FAULT = 1
 """An invariant was violated, or the machine has a bug."""
+EXIT_DIFFERENT = 1
+"""A trace has something else than should have come of its events."""
 EXIT_INVALID_INPUT = 2
 """The input was wrong."""
 EXIT_INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""The progress bar of a run: requests done, rates and the time left."""
+"""Progress bars: of a run (requests done) and of a check (bytes read), with rates and the time left."""
 
 import time
 from types import TracebackType
@@ -7,11 +7,13 @@ from typing import Self
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 
 REFRESH_SECONDS = 0.1
@@ -48,6 +50,49 @@ class RunProgress:
         elapsed = max(now - self._started, 1e-9)
         rates = f"{num_finished / elapsed:,.0f} requests/s  {num_steps / elapsed:,.0f} steps/s"
         self._progress.update(self._task, completed=num_finished, rates=rates)
+        self._progress.refresh()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+
+class CheckProgress:
+    """A bar on the standard error, shown only if that is a terminal, `visible`, and it takes a while."""
+
+    def __init__(self, num_bytes: int, *, visible: bool) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("checked"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not visible or not console.is_terminal,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=num_bytes)
+        self._refreshed = time.perf_counter()
+
+    def update(self, num_read: int) -> None:
+        """Show how many bytes were read so far; most calls return at once."""
+        now = time.perf_counter()
+        if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
+            return
+        self._refreshed = now
+        self._progress.update(self._task, completed=num_read)
         self._progress.refresh()
 
     def __enter__(self) -> Self:

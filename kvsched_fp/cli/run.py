@@ -16,7 +16,7 @@ from kvsched_fp.cli.interrupt import InterruptFlag, catch_interrupt
 from kvsched_fp.cli.progress import RunProgress
 from kvsched_fp.cli.report import RunReport, format_json, print_table
 from kvsched_fp.config import SchedulerConfig
-from kvsched_fp.errors import WorkloadError
+from kvsched_fp.errors import TraceError
 from kvsched_fp.trace.writer import TraceWriter, open_trace
 from kvsched_fp.workloads.formats import OpenWorkload, WorkloadFormat, open_workload
 from kvsched_fp.workloads.play import DEFAULT_MAX_WAITING, StepCost, play
@@ -228,7 +228,7 @@ def _require_distinct(trace: Path, inputs: tuple[Path | None, ...]) -> None:
         except (OSError, ValueError):
             continue  # opening it will say what is wrong
         if same:
-            raise WorkloadError("trace", str(trace), "a file that is not read by the run", path=trace)
+            raise TraceError("trace", str(trace), "a file that is not read by the run", path=trace)
 
 
 def show_report(report: RunReport, options: RunOptions) -> None:

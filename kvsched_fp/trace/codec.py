@@ -1,18 +1,19 @@
 """How the configuration, the events and what comes of them are written in a trace.
 
-A trace is JSON Lines: one header, then one record per event.
+A trace is JSON Lines: one header (`header.py`), then one record per event.
 
-    {"format": "kvsched-fp-trace", "version": 1, "reference": "vllm 0.33.0", "config": {...}}
+    {"format": "kvsched-fp-trace", "version": 1, ..., "config": {...}}
     {"event": {"kind": "add_request", "request": {...}}}
     {"event": {"kind": "schedule", "throttle_prefills": false}, "output": {...}}
     {"event": {"kind": "update", "result": {...}}, "emitted": {...}}
     {"event": {"kind": "reset_prefix_cache", "reset_running_requests": false}, "done": true}
 
 There is one codec per record class, with the fields under their own names and in their order; the rules
-for plain values are in `values.py`. `decode_...` mirrors `encode_...`.
+for plain values are in `values.py`. `decode_...` mirrors `encode_...`. Ids that the reference keeps as a
+set are written sorted, since their order carries nothing.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
 from kvsched_fp.errors import InvalidConfig
@@ -50,6 +51,7 @@ from kvsched_fp.request import (
     SamplingParams,
 )
 from kvsched_fp.state import SchedulerState
+from kvsched_fp.trace.block_names import OpaqueBlockHasher
 from kvsched_fp.trace.values import (
     BOOLEAN,
     HEX,
@@ -57,6 +59,7 @@ from kvsched_fp.trace.values import (
     INTEGER_SET,
     INTEGERS,
     NUMBER,
+    SORTED_TEXTS,
     TEXT,
     Codec,
     CodecError,
@@ -64,16 +67,10 @@ from kvsched_fp.trace.values import (
     map_of,
     optional,
     record,
+    require_keys,
     tuple_of,
     union,
 )
-
-FORMAT = "kvsched-fp-trace"
-"""What the header calls the format."""
-VERSION = 1
-"""The version of the format."""
-REFERENCE = "vllm 0.33.0"
-"""Whose behaviour a trace records."""
 
 _TEXTS = tuple_of(TEXT)
 _BLOCK_IDS = tuple_of(INTEGERS)
@@ -84,7 +81,10 @@ _BLOCK_IDS = tuple_of(INTEGERS)
 GROUPS = tuple_of(union(full_attention=(FullAttentionSpec, record(FullAttentionSpec, block_size=INTEGER))))
 """The KV cache groups, each with its kind."""
 
-HASHER = union(blake2b=(Blake2BlockHasher, record(Blake2BlockHasher)))
+HASHER = union(
+    blake2b=(Blake2BlockHasher, record(Blake2BlockHasher)),
+    opaque=(OpaqueBlockHasher, record(OpaqueBlockHasher)),
+)
 """The block hasher: those that a trace can name."""
 
 CONFIG = record(
@@ -177,7 +177,7 @@ OUTPUT = record(
     scheduled_cached_requests=record(
         CachedRequestData,
         request_ids=_TEXTS,
-        resumed_request_ids=_TEXTS,
+        resumed_request_ids=SORTED_TEXTS,
         all_token_ids=map_of(TEXT, INTEGERS),
         new_block_ids=tuple_of(optional(_BLOCK_IDS)),
         num_computed_tokens=tuple_of(INTEGER),
@@ -185,8 +185,8 @@ OUTPUT = record(
     ),
     num_scheduled_tokens=map_of(TEXT, INTEGER),
     total_num_scheduled_tokens=INTEGER,
-    preempted_request_ids=_TEXTS,
-    finished_request_ids=_TEXTS,
+    preempted_request_ids=SORTED_TEXTS,
+    finished_request_ids=SORTED_TEXTS,
     new_block_ids_to_zero=optional(INTEGERS),
 )
 
@@ -200,7 +200,9 @@ def _decode_stop_reason(json: Any, path: str) -> int | str:
     raise CodecError(path, json, "an integer, a text or null")
 
 
-_STOP_REASON: Codec[int | str] = Codec(lambda reason: reason, _decode_stop_reason)
+_STOP_REASON: Codec[int | str] = Codec(
+    lambda reason: reason, _decode_stop_reason, {"type": ["integer", "string"]}
+)
 
 _ENGINE_OUTPUT = record(
     EngineOutput,
@@ -261,7 +263,7 @@ EMITTED = record(
         record(
             ClientOutputs,
             outputs=tuple_of(_ENGINE_OUTPUT),
-            finished_request_ids=optional(_TEXTS),
+            finished_request_ids=optional(SORTED_TEXTS),
             scheduler_stats=optional(_STATS),
         ),
     ),
@@ -315,23 +317,45 @@ def decode_emitted(json: Any) -> Emitted:
     return EMITTED.decode(json, "emitted")
 
 
-def encode_header(config: SchedulerConfig) -> dict[str, Any]:
-    """Write the first line of a trace. Raises `InvalidConfig` as `encode_config` does."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "reference": REFERENCE,
-        "config": encode_config(config),
-    }
+Told: TypeAlias = SchedulerOutput | Emitted | bool | None
+"""What came of an event: the output of a step, what an update told, whether a reset was done; or None."""
 
 
-def encode_record(event: Event, after: SchedulerState, outcome: Outcome) -> dict[str, Any]:
-    """Write one event, and what came of it: `after` and `outcome` as `machine.step()` gave them."""
-    written = {"event": encode_event(event)}
-    if isinstance(outcome, SchedulerOutput):
-        written["output"] = encode_output(outcome)
-    elif isinstance(outcome, bool):
-        written["done"] = outcome  # type: ignore[assignment]
-    elif isinstance(event, Update):
-        written["emitted"] = encode_emitted(after.emitted)
-    return written
+def what_was_told(event: Event, after: SchedulerState, outcome: Outcome) -> Told:
+    """Give what came of `event`, from what `machine.step()` gave."""
+    return after.emitted if isinstance(event, Update) else outcome
+
+
+def encode_told(told: Told) -> dict[str, Any]:
+    """Write what came of an event, under the key that says what it is; nothing for None."""
+    if isinstance(told, SchedulerOutput):
+        return {"output": OUTPUT.encode(told)}
+    if isinstance(told, Emitted):
+        return {"emitted": EMITTED.encode(told)}
+    return {} if told is None else {"done": told}
+
+
+_TOLD_BY_EVENT: dict[type[Event], tuple[str, Codec[Any]]] = {
+    Schedule: ("output", OUTPUT),
+    Update: ("emitted", EMITTED),
+    ResetPrefixCache: ("done", BOOLEAN),
+}
+
+
+def told_key(event: Event) -> str | None:
+    """Name the key under which the record of `event` holds what came of it; None if nothing does."""
+    entry = _TOLD_BY_EVENT.get(type(event))
+    return None if entry is None else entry[0]
+
+
+def decode_told(json: dict[str, Any], event: Event) -> Told:
+    """Read what came of `event` out of its record. Raises `CodecError`."""
+    entry = _TOLD_BY_EVENT.get(type(event))
+    keys = ("event",) if entry is None else ("event", entry[0])
+    require_keys(json, "record", keys)
+    return None if entry is None else entry[1].decode(json[entry[0]], entry[0])
+
+
+def encode_record(event: Event, told: Told) -> dict[str, Any]:
+    """Write one event, and what came of it."""
+    return {"event": EVENT.encode(event), **encode_told(told)}

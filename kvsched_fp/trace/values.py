@@ -3,8 +3,9 @@
 Rules
 -----
 Equal values give equal JSON: the order of keys is fixed, sets are sorted, and a map whose order matters
-is a list of pairs. `decode(encode(value)) == value`. Decoding checks the shape of everything, and raises
-`CodecError`, which names the place in the record.
+is a list of pairs. `decode(encode(value)) == value`; only `SORTED_TEXTS` forgets an order. Decoding checks
+the shape of everything, and raises `CodecError`, which names the place in the record. Every codec also
+describes what it writes as JSON Schema.
 
 Lists of integers are shortened: a run of at least `MIN_RUN` consecutive integers is written as the pair
 [first, count] inside the list, so `[7, [100, 512]]` is 7 followed by 100 to 611.
@@ -12,6 +13,7 @@ Lists of integers are shortened: a run of at least `MIN_RUN` consecutive integer
 
 import enum
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -23,12 +25,15 @@ from kvsched_fp.ordered import OrderedMap
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A plain JSON value."""
 
+Schema: TypeAlias = dict[str, Any]
+"""A piece of JSON Schema."""
+
 T = TypeVar("T")
 U = TypeVar("U")
 
 MIN_RUN = 3
 """Shorter runs are written as the integers themselves."""
-MAX_LIST_LENGTH = 2**27
+MAX_LIST_LENGTH = 2**25
 """The most integers that a list may stand for, so that a short text cannot ask for endless memory."""
 
 
@@ -44,24 +49,26 @@ class Codec(Generic[T]):
     """From the value to JSON."""
     decode: Callable[[Any, str], T]
     """From JSON to the value; the text is the path to it, for errors."""
+    schema: Schema
+    """What the JSON looks like, as JSON Schema."""
 
 
-def _checked(expected: type[T], allowed: str) -> Codec[T]:
+def _checked(expected: type[T], allowed: str, schema_type: str) -> Codec[T]:
     def decode(json: Any, path: str) -> T:
         if type(json) is not expected:
             raise CodecError(path, json, allowed)
         return json
 
-    return Codec(_same, decode)
+    return Codec(_same, decode, {"type": schema_type})
 
 
 def _same(value: T) -> T:
     return value
 
 
-BOOLEAN: Codec[bool] = _checked(bool, "true or false")
-INTEGER: Codec[int] = _checked(int, "an integer")
-TEXT: Codec[str] = _checked(str, "a text")
+BOOLEAN: Codec[bool] = _checked(bool, "true or false", "boolean")
+INTEGER: Codec[int] = _checked(int, "an integer", "integer")
+TEXT: Codec[str] = _checked(str, "a text", "string")
 
 
 def _encode_number(value: float) -> float | str:
@@ -70,14 +77,22 @@ def _encode_number(value: float) -> float | str:
 
 
 def _decode_number(json: Any, path: str) -> float:
-    if type(json) in (int, float):
+    if type(json) is float and math.isfinite(json):
+        return json
+    if type(json) is int and abs(json) <= MAX_WHOLE_NUMBER:
         return float(json)
-    if json in ("inf", "-inf", "nan"):
+    if type(json) is str and json in _NAMED_NUMBERS:
         return float(json)
-    raise CodecError(path, json, 'a number, or "inf", "-inf", "nan"')
+    raise CodecError(path, json, 'a number that a double can hold, or "inf", "-inf", "nan"')
 
 
-NUMBER: Codec[float] = Codec(_encode_number, _decode_number)
+MAX_WHOLE_NUMBER = 2**53
+"""The largest number that may be written without a point where any number may stand."""
+_NAMED_NUMBERS = ("inf", "-inf", "nan")
+
+NUMBER: Codec[float] = Codec(
+    _encode_number, _decode_number, {"anyOf": [{"type": "number"}, {"enum": list(_NAMED_NUMBERS)}]}
+)
 
 
 def _decode_bytes(json: Any, path: str) -> bytes:
@@ -92,38 +107,62 @@ def _decode_bytes(json: Any, path: str) -> bytes:
     raise CodecError(path, json, "bytes as hexadecimal digits, in lower case")
 
 
-HEX: Codec[bytes] = Codec(bytes.hex, _decode_bytes)
+HEX: Codec[bytes] = Codec(bytes.hex, _decode_bytes, {"type": "string", "pattern": "^([0-9a-f]{2})*$"})
 
 
 def optional(codec: Codec[T]) -> Codec[T | None]:
     """Write None as null, anything else by `codec`."""
+    encode_value = codec.encode
 
     def encode(value: T | None) -> Any:
-        return None if value is None else codec.encode(value)
+        return None if value is None else encode_value(value)
 
     def decode(json: Any, path: str) -> T | None:
         return None if json is None else codec.decode(json, path)
 
-    return Codec(encode, decode)
+    schema = {"anyOf": [{"type": "null"}, codec.schema]}
+    return Codec(_same if encode_value is _same else encode, decode, schema)
 
 
 def tuple_of(codec: Codec[T]) -> Codec[tuple[T, ...]]:
     """Write a tuple as a list."""
+    encode_item = codec.encode
 
     def encode(values: tuple[T, ...]) -> list[Any]:
-        return [codec.encode(value) for value in values]
+        return [encode_item(value) for value in values]
 
     def decode(json: Any, path: str) -> tuple[T, ...]:
         items = enumerate(_require_list(json, path))
         return tuple(codec.decode(item, f"{path}[{index}]") for index, item in items)
 
-    return Codec(encode, decode)
+    plain = encode_item is _same
+    return Codec(list if plain else encode, decode, {"type": "array", "items": codec.schema})
+
+
+def _encode_sorted(texts: tuple[str, ...]) -> list[Any]:
+    return sorted(texts)
+
+
+def _decode_sorted(json: Any, path: str) -> tuple[str, ...]:
+    texts = tuple_of(TEXT).decode(json, path)
+    if list(texts) != sorted(set(texts)):
+        raise CodecError(path, json, "texts in ascending order, each once")
+    return texts
+
+
+SORTED_TEXTS: Codec[tuple[str, ...]] = Codec(
+    _encode_sorted, _decode_sorted, {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+)
+"""Texts whose order is not told: sorted by code point."""
 
 
 def map_of(keys: Codec[T], values: Codec[U]) -> Codec[OrderedMap[T, U]]:
     """Write an ordered map as a list of [key, value] pairs."""
+    plain = keys.encode is _same and values.encode is _same
 
     def encode(items: Mapping[T, U]) -> list[Any]:
+        if plain:
+            return list(map(list, items.items()))
         return [[keys.encode(key), values.encode(value)] for key, value in items.items()]
 
     def decode(json: Any, path: str) -> OrderedMap[T, U]:
@@ -137,7 +176,8 @@ def map_of(keys: Codec[T], values: Codec[U]) -> Codec[OrderedMap[T, U]]:
             made[key] = values.decode(pair[1], f"{path}[{index}][1]")
         return OrderedMap.adopt(made)
 
-    return Codec(encode, decode)
+    pair = {"type": "array", "prefixItems": [keys.schema, values.schema], "minItems": 2, "maxItems": 2}
+    return Codec(encode, decode, {"type": "array", "items": pair})
 
 
 E_ = TypeVar("E_", bound=enum.Enum)
@@ -155,7 +195,7 @@ def enum_of(kind: type[E_]) -> Codec[E_]:
                 return member
         raise CodecError(path, json, "one of " + ", ".join(repr(member.value) for member in kind))
 
-    return Codec(encode, decode)
+    return Codec(encode, decode, {"enum": [member.value for member in kind]})
 
 
 def record(kind: type[T], **fields: Codec[Any]) -> Codec[T]:
@@ -166,20 +206,44 @@ def record(kind: type[T], **fields: Codec[Any]) -> Codec[T]:
     names = [field.name for field in attrs.fields(kind)]  # type: ignore[arg-type]
     if set(names) != set(fields):
         raise TypeError(f"{kind.__name__}: a codec for {list(fields)}, but it has {names}")
-    pairs = [(name, codec.encode) for name, codec in fields.items()]
+    # The values of most fields are written as they are, so all are fetched at once and the rest encoded.
+    fetch = _fetcher(tuple(fields))
+    encoders = [(name, codec.encode) for name, codec in fields.items() if codec.encode is not _same]
 
     def encode(value: T) -> dict[str, Any]:
-        return {name: encode_field(getattr(value, name)) for name, encode_field in pairs}
+        written = fetch(value)
+        for name, encode_field in encoders:
+            written[name] = encode_field(written[name])
+        return written
 
     def decode(json: Any, path: str) -> T:
-        _require_keys(json, path, fields)
+        require_keys(json, path, fields)
         values = {
             name: codec.decode(json[name], f"{path}.{name}" if path else name)
             for name, codec in fields.items()
         }
         return _construct(kind, values, path)
 
-    return Codec(encode, decode)
+    properties = {name: codec.schema for name, codec in fields.items()}
+    return Codec(encode, decode, object_schema(properties))
+
+
+def _fetcher(names: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
+    """Make a function that gives these attributes of a value, by name."""
+    if len(names) < 2:  # `attrgetter` gives a tuple from two names on
+        return lambda value: {name: getattr(value, name) for name in names}
+    fetch = operator.attrgetter(*names)
+    return lambda value: dict(zip(names, fetch(value), strict=True))
+
+
+def object_schema(properties: Mapping[str, Schema], optional_keys: Iterable[str] = ()) -> Schema:
+    """Describe an object with these keys and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [key for key in properties if key not in optional_keys],
+        "additionalProperties": False,
+    }
 
 
 def union(**records: tuple[type[Any], Codec[Any]]) -> Codec[Any]:
@@ -201,7 +265,11 @@ def union(**records: tuple[type[Any], Codec[Any]]) -> Codec[Any]:
             raise CodecError(path, json, allowed)
         return codec.decode({key: value for key, value in json.items() if key != "kind"}, path)
 
-    return Codec(encode, decode)
+    members = [
+        object_schema({"kind": {"const": name}, **codec.schema["properties"]})
+        for name, codec in codecs.items()
+    ]
+    return Codec(encode, decode, {"anyOf": members})
 
 
 def _construct(kind: type[T], values: dict[str, Any], path: str) -> T:
@@ -220,13 +288,16 @@ def _require_list(json: Any, path: str) -> list[Any]:
     return json
 
 
-def _require_keys(json: Any, path: str, keys: Iterable[str]) -> None:
+def require_keys(json: Any, path: str, keys: Iterable[str]) -> None:
+    """Raise `CodecError` unless `json` is an object with exactly these keys."""
     if type(json) is not dict or json.keys() != set(keys):
         raise CodecError(path, json, f"an object with the keys {', '.join(keys) or 'none'}")
 
 
 def encode_integers(values: Sequence[int]) -> list[Any]:
     """Write integers with their runs shortened."""
+    if len(values) < MIN_RUN:
+        return list(values)
     encoded: list[Any] = []
     start = 0
     while start < len(values):
@@ -281,7 +352,15 @@ def _is_run(item: Any) -> bool:
     )
 
 
-INTEGERS: Codec[tuple[int, ...]] = Codec(encode_integers, _decode_integers)
+_RUN = {
+    "type": "array",
+    "prefixItems": [{"type": "integer"}, {"type": "integer", "minimum": MIN_RUN}],
+    "minItems": 2,
+    "maxItems": 2,
+}
+_INTEGERS_SCHEMA = {"type": "array", "items": {"anyOf": [{"type": "integer"}, _RUN]}}
+
+INTEGERS: Codec[tuple[int, ...]] = Codec(encode_integers, _decode_integers, _INTEGERS_SCHEMA)
 """A tuple of integers, its runs shortened."""
 
 
@@ -293,5 +372,5 @@ def _decode_set(json: Any, path: str) -> frozenset[int]:
     return frozenset(_decode_integers(json, path))
 
 
-INTEGER_SET: Codec[frozenset[int]] = Codec(_encode_set, _decode_set)
+INTEGER_SET: Codec[frozenset[int]] = Codec(_encode_set, _decode_set, _INTEGERS_SCHEMA)
 """A set of integers, sorted, its runs shortened."""

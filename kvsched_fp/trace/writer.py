@@ -5,29 +5,38 @@ The bytes depend on the configuration and the events alone.
 """
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from kvsched_fp.config import SchedulerConfig
-from kvsched_fp.errors import WorkloadError
+from kvsched_fp.errors import TraceError
 from kvsched_fp.events import Event
 from kvsched_fp.machine import Outcome
 from kvsched_fp.state import SchedulerState
-from kvsched_fp.trace.codec import encode_header, encode_record
+from kvsched_fp.trace.codec import Told, encode_record, what_was_told
+from kvsched_fp.trace.header import encode_header
 
 
 class TraceWriter:
     """A trace file that is being written. A `with` block closes it."""
 
-    def __init__(self, path: Path, stream: BinaryIO, config: SchedulerConfig) -> None:
+    def __init__(self, path: Path, stream: BinaryIO, header: dict[str, Any]) -> None:
         self.path = path
         self._stream = stream
-        self._write_line(encode_header(config))
+        self._write_line(header)
 
     def write(self, event: Event, after: SchedulerState, outcome: Outcome) -> None:
-        """Append one event and what came of it. Raises `WorkloadError` if the file takes no more."""
-        self._write_line(encode_record(event, after, outcome))
+        """Append one event of this package's machine, with what `machine.step()` gave.
+
+        Raises `TraceError` if the file takes no more.
+        """
+        self.write_told(event, what_was_told(event, after, outcome))
+
+    def write_told(self, event: Event, told: Told) -> None:
+        """Append one event of any scheduler, and what came of it. Raises `TraceError` as `write` does."""
+        self._write_line(encode_record(event, told))
 
     def _write_line(self, record: dict[str, Any]) -> None:
         try:
@@ -36,7 +45,7 @@ class TraceWriter:
             raise _unwritable(self.path, error) from None
 
     def close(self) -> None:
-        """Write what is buffered. Raises `WorkloadError` if the file does not take it."""
+        """Write what is buffered. Raises `TraceError` if the file does not take it."""
         try:
             self._stream.close()
         except OSError as error:
@@ -54,26 +63,34 @@ class TraceWriter:
         self.close()
 
 
-def open_trace(path: Path, config: SchedulerConfig) -> TraceWriter:
+def open_trace(
+    path: Path, config: SchedulerConfig, source_sha256: Mapping[str, str] | None = None
+) -> TraceWriter:
     """Start a trace at `path`, over what was there.
 
-    Raises `WorkloadError` if `path` cannot be written, and `InvalidConfig` for a configuration that has
-    parts which a trace cannot name; nothing is overwritten then.
+    `source_sha256` are the hashes of the sources of the scheduler that is recorded, for the header; the
+    pinned ones if not given. Raises `TraceError` if `path` cannot be written, and `InvalidConfig` for a
+    configuration that has parts which a trace cannot name; nothing is overwritten then.
     """
-    encode_header(config)
+    header = encode_header(config, source_sha256)
     try:
         stream = path.open("wb")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _unwritable(path, error) from None
-    return TraceWriter(path, stream, config)
+    return TraceWriter(path, stream, header)
 
 
 def format_line(record: dict[str, Any]) -> bytes:
     """Write a record as one line of ASCII, its line end included."""
-    text = json.dumps(record, separators=(",", ":"), allow_nan=False, check_circular=False)
-    return text.encode("ascii") + b"\n"
+    return format_json(record).encode("ascii") + b"\n"
 
 
-def _unwritable(path: Path, error: Exception) -> WorkloadError:
+format_json: Callable[[Any], str] = json.JSONEncoder(
+    separators=(",", ":"), allow_nan=False, check_circular=False
+).encode
+"""Write a JSON value as a trace does: in ASCII, without white space."""
+
+
+def _unwritable(path: Path, error: Exception) -> TraceError:
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    return WorkloadError("trace", reason, "a file that can be written", path=path)
+    return TraceError("trace", reason, "a file that can be written", path=path)

@@ -12,7 +12,7 @@ from kvsched_fp.workloads.request import MAX_TOKENS
 def parse_object(line: Line) -> dict[str, Any]:
     """Read the line as one JSON object in which no key stands twice."""
     try:
-        value = json.loads(line.text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        value = _DECODER.decode(line.text)
     except json.JSONDecodeError as error:
         raise line.error(
             "line", line.text, f"one JSON object ({error.msg} at column {error.colno})"
@@ -35,6 +35,9 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 
 
 def require_keys(line: Line, values: Collection[str], required: Collection[str]) -> None:

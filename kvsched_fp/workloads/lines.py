@@ -2,7 +2,7 @@
 
 Rules
 -----
-A line is at most `MAX_LINE_BYTES` long and UTF-8. Lines of white space alone are skipped, a byte order
+A line is at most `max_bytes` long and UTF-8. Lines of white space alone are skipped, a byte order
 mark at the start too. Only one line is held at a time.
 """
 
@@ -12,10 +12,10 @@ from typing import BinaryIO
 
 import attrs
 
-from kvsched_fp.errors import WorkloadError
+from kvsched_fp.errors import InputFileError, WorkloadError
 
 MAX_LINE_BYTES = 2**20
-"""The longest line that is read, in bytes; enough for a prompt of 50 million tokens."""
+"""The longest line of a workload, in bytes; enough for a prompt of 50 million tokens."""
 
 _CHUNK_BYTES = 2**20
 
@@ -30,42 +30,44 @@ class Line:
     """From 1."""
     text: str
     """Without the line end."""
+    kind: type[InputFileError] = WorkloadError
+    """Which error a wrong line is."""
 
-    def error(self, field: str, value: object, allowed: str) -> WorkloadError:
+    def error(self, field: str, value: object, allowed: str) -> InputFileError:
         """Make the error that names this line."""
-        return WorkloadError(field, value, allowed, path=self.path, line=self.number)
+        return self.kind(field, value, allowed, path=self.path, line=self.number)
 
 
-def open_lines(path: Path) -> BinaryIO:
-    """Open `path` to be read by `read_lines`. Raises `WorkloadError` if it cannot be."""
+def open_lines(path: Path, kind: type[InputFileError] = WorkloadError) -> BinaryIO:
+    """Open `path` to be read by `read_lines`. Raises an error of `kind` if it cannot be."""
     try:
         return path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise _unreadable(path, error) from None
+        raise _unreadable(path, error, kind) from None
 
 
-def read_lines(path: Path, stream: BinaryIO) -> Iterator[Line]:
-    """Go through the lines that are not blank. Raises `WorkloadError` at the first that breaks a rule."""
+def read_lines(
+    path: Path,
+    stream: BinaryIO,
+    kind: type[InputFileError] = WorkloadError,
+    max_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[Line]:
+    """Go through the lines that are not blank. Raises an error of `kind` where one breaks a rule."""
     number = 0
-    while raw := _read_line(path, stream):
+    while raw := _read_line(path, stream, kind, max_bytes):
         number += 1
-        if len(raw) > MAX_LINE_BYTES:
-            raise WorkloadError(
-                "line",
-                f"more than {MAX_LINE_BYTES} bytes",
-                f"at most {MAX_LINE_BYTES} bytes",
-                path=path,
-                line=number,
-            )
+        if len(raw) > max_bytes:
+            value, allowed = f"more than {max_bytes} bytes", f"at most {max_bytes} bytes"
+            raise kind("line", value, allowed, path=path, line=number)
         if number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
-        text = _decode(path, number, raw).strip()
+        text = _decode(path, number, raw, kind).strip()
         if text:
-            yield Line(path, number, text)
+            yield Line(path, number, text, kind)
 
 
 def count_lines(path: Path) -> int | None:
-    """Count the lines of a file; None if `path` is not a regular file, which is read only once."""
+    """Count the lines of a workload; None if `path` is not a regular file, which is read only once."""
     try:
         if not path.is_file():
             return None
@@ -75,30 +77,26 @@ def count_lines(path: Path) -> int | None:
                 count += chunk.count(b"\n")
                 last = chunk[-1:]
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable(path, error, WorkloadError) from None
     return count + (last != b"\n")
 
 
-def _read_line(path: Path, stream: BinaryIO) -> bytes:
+def _read_line(path: Path, stream: BinaryIO, kind: type[InputFileError], max_bytes: int) -> bytes:
     try:
-        return stream.readline(MAX_LINE_BYTES + 1)
+        return stream.readline(max_bytes + 1)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable(path, error, kind) from None
 
 
-def _decode(path: Path, number: int, raw: bytes) -> str:
+def _decode(path: Path, number: int, raw: bytes, kind: type[InputFileError]) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise WorkloadError(
-            "line",
-            raw[error.start : error.start + 8],
-            f"UTF-8 text; byte {error.start + 1} of the line is not",
-            path=path,
-            line=number,
-        ) from None
+        value = raw[error.start : error.start + 8]
+        allowed = f"UTF-8 text; byte {error.start + 1} of the line is not"
+        raise kind("line", value, allowed, path=path, line=number) from None
 
 
-def _unreadable(path: Path, error: Exception) -> WorkloadError:
+def _unreadable(path: Path, error: Exception, kind: type[InputFileError]) -> InputFileError:
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    return WorkloadError("workload", reason, "a file that can be read", path=path)
+    return kind(kind.subject, reason, "a file that can be read", path=path)

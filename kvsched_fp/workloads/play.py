@@ -72,6 +72,10 @@ class Played:
     time: float
     """When, in simulated seconds."""
 
+    def when(self) -> str:
+        """Say when it happened."""
+        return f"{self.time:.3f} simulated seconds"
+
 
 def play(
     config: SchedulerConfig,

@@ -55,13 +55,9 @@ def _pause_is_kept(step: Step) -> str | None:
     Schedule,
 )
 def _long_prefill_is_cut(step: Step) -> str | None:
-    config = step.before.config
-    num_requests = len(step.before.running) + num_waiting_requests(step.before)
-    threshold = config.long_prefill_token_threshold
-    if threshold == 0 or num_requests <= 1:
+    threshold = _threshold(step)
+    if threshold == 0:
         return None
-    if config.long_prefill_token_threshold_adaptive:
-        threshold = max(threshold, config.max_num_batched_tokens // num_requests)
     for request_id, num_tokens in step.output.num_scheduled_tokens.items():
         if num_tokens > threshold:
             return f"request {request_id} got {num_tokens} tokens, the threshold is {threshold}"
@@ -188,6 +184,75 @@ def _chunks_are_marked(step: Step) -> str | None:
     return None
 
 
+@step_invariant(
+    "INV-BATCH-07",
+    Cost.CHEAP,
+    "A row is cut only by a budget that is then used up, by the long-prefill threshold, or before the last "
+    "position of max_model_len.",
+    "What is not given to anybody is lost; so is what a victim did not give back.",
+    Schedule,
+)
+def _rows_are_cut_for_a_reason(step: Step) -> str | None:
+    total, budget = step.output.total_num_scheduled_tokens, _budget(step)
+    if total == budget:
+        return None
+    last, threshold = step.before.config.max_model_len - 1, _threshold(step)
+    for request_id, num_tokens, _, _, progress, _ in step.rows:
+        num_computed_tokens = progress.num_computed_tokens
+        if progress.is_prefill_chunk and num_tokens != threshold and num_computed_tokens != last:
+            return (
+                f"request {request_id} was cut to {num_tokens} tokens; {total} of {budget} are used, the "
+                f"threshold is {threshold}"
+            )
+    return None
+
+
+@step_invariant(
+    "INV-BATCH-08",
+    Cost.CHEAP,
+    "A running request without a row has no known token left to compute, or a budget is used up, or "
+    "prompts are held back.",
+    "Every running request is looked at, each once.",
+    Schedule,
+)
+def _nobody_is_passed_over(step: Step) -> str | None:
+    scheduled, after = step.output.num_scheduled_tokens, step.after
+    if len(step.rows) == len(after.running) or step.output.total_num_scheduled_tokens == _budget(step):
+        return None
+    config = step.before.config
+    may_hold = step.event.throttle_prefills or config.prefill_schedule_interval > 1
+    for request_id in after.running:
+        if request_id in scheduled:
+            continue
+        progress = after.progress[request_id]
+        num_known = len(after.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
+        num_left = min(num_known, config.max_model_len - 1) - progress.num_computed_tokens
+        if num_left > 0 and not (may_hold and progress.is_prefill_chunk):
+            return (
+                f"request {request_id} runs, has {num_left} tokens to compute and got none; "
+                f"{step.output.total_num_scheduled_tokens} of {_budget(step)} are used"
+            )
+    return None
+
+
+def _budget(step: Step) -> int:
+    config = step.before.config
+    if step.before.pause_state is PauseState.PAUSED_ALL:
+        return 0
+    return min(config.token_budget, config.max_num_batched_tokens)
+
+
+def _threshold(step: Step) -> int:
+    """Give the most tokens of a row while several requests are live; 0 for no limit."""
+    config = step.before.config
+    num_requests = len(step.before.running) + num_waiting_requests(step.before)
+    if config.long_prefill_token_threshold == 0 or num_requests <= 1:
+        return 0
+    if config.long_prefill_token_threshold_adaptive:
+        return max(config.long_prefill_token_threshold, config.max_num_batched_tokens // num_requests)
+    return config.long_prefill_token_threshold
+
+
 INVARIANTS: tuple[StepInvariant, ...] = (
     _total_is_the_sum,
     _budgets_are_kept,
@@ -199,5 +264,7 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _rows_are_counted,
     _slots_cover_rows,
     _chunks_are_marked,
+    _rows_are_cut_for_a_reason,
+    _nobody_is_passed_over,
 )
 """In the order in which they are checked."""

@@ -6,7 +6,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kvsched_fp import DEFAULT, InvalidConfig, PauseState, SetPauseState, WorkloadError, initial_state
+from kvsched_fp import DEFAULT, InvalidConfig, PauseState, SetPauseState, initial_state
+from kvsched_fp.errors import TraceError
 from kvsched_fp.trace.codec import encode_header, encode_record
 from kvsched_fp.trace.writer import TraceWriter, open_trace
 
@@ -47,7 +48,7 @@ def test_writes_over_what_was_there(tmp_path: Path) -> None:
 )
 def test_refuses_a_path_that_cannot_be_written(tmp_path: Path, name: str, reason: str) -> None:
     """The error names the path and the reason."""
-    with pytest.raises(WorkloadError) as caught:
+    with pytest.raises(TraceError) as caught:
         open_trace(tmp_path / name, DEFAULT)
 
     assert ("trace", reason, "a file that can be written") == (
@@ -62,11 +63,11 @@ def test_refuses_a_path_that_cannot_be_written(tmp_path: Path, name: str, reason
 def test_a_full_disk_is_reported() -> None:
     """What the file does not take is an error, at the latest when it is closed."""
     trace = open_trace(Path("/dev/full"), DEFAULT)
-    with pytest.raises(WorkloadError, match="trace: got 'No space left on device'"):
+    with pytest.raises(TraceError, match="trace: got 'No space left on device'"):
         trace.close()
 
     trace = open_trace(Path("/dev/full"), DEFAULT)
-    with pytest.raises(WorkloadError, match="trace: got 'No space left on device'"):
+    with pytest.raises(TraceError, match="trace: got 'No space left on device'"):
         _write_many(trace)
 
 

@@ -1,0 +1,166 @@
+"""Reading a trace file that nobody has looked at before.
+
+Rules
+-----
+Nothing of a file is believed. Lines are UTF-8 and at most `MAX_LINE_BYTES` long; a value is nested at most
+`MAX_DEPTH` deep; the runs on one line stand for at most `MAX_RUN_TOTAL` integers; no key stands twice;
+there is no NaN. What breaks a rule raises `TraceError` with file, line and field, and nothing behind it is
+read. One line is held at a time.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import attrs
+
+from kvsched_fp.errors import InvalidInputError, TraceError
+from kvsched_fp.events import Event
+from kvsched_fp.trace.codec import Told, decode_event, decode_told, told_key
+from kvsched_fp.trace.header import Header, decode_header
+from kvsched_fp.trace.values import CodecError
+from kvsched_fp.workloads.fields import parse_object
+from kvsched_fp.workloads.lines import Line, open_lines, read_lines
+
+MAX_LINE_BYTES = 2**26
+"""The longest line, in bytes; enough for millions of token ids that form no runs."""
+MAX_DEPTH = 16
+"""The deepest nesting; the format needs 8."""
+MAX_RUN_TOTAL = 2**25
+"""The most integers that the runs on one line stand for; they then take about a gigabyte."""
+
+_RUN_COUNTS = re.compile(r"\[\s*-?\d+\s*,\s*(\d+)\s*\]")
+_BESIDES_BRACKETS = bytes(code for code in range(256) if chr(code) not in "[]{}")
+_MAX_COUNT_DIGITS = 18
+
+
+@attrs.frozen
+class TraceRecord:
+    """One event of a trace, and what came of it as the file has it."""
+
+    line: Line
+    """Where it stands."""
+    event: Event
+    """What happened."""
+    values: dict[str, Any]
+    """The whole record as JSON values, not yet checked but for the event."""
+
+    def ends_with(self, encoded: str) -> bool:
+        """Tell whether the outcome stands in the file exactly as `encoded`.
+
+        `encoded` is a whole JSON value, so what precedes it is the key of the outermost object.
+        """
+        key = told_key(self.event)
+        return len(self.values) == 2 and self.line.text.endswith(f',"{key}":{encoded}}}')
+
+    def told(self) -> Told:
+        """Read what came of the event. Raises `TraceError`."""
+        try:
+            return decode_told(self.values, self.event)
+        except CodecError as error:
+            raise self.error(error) from None
+
+    def error(self, cause: InvalidInputError, prefix: str = "") -> TraceError:
+        """Make the error that says what is wrong with this record."""
+        return _located(self.line, cause, prefix)
+
+
+class TraceReader:
+    """A trace that is being read. A `with` block closes it."""
+
+    def __init__(self, path: Path, stream: BinaryIO) -> None:
+        self.path = path
+        self.stream = stream
+        self._lines = read_lines(path, stream, TraceError, MAX_LINE_BYTES)
+        self.header = self._read_header()
+
+    def records(self) -> Iterator[TraceRecord]:
+        """Go through the records. Raises `TraceError` at the first that breaks a rule."""
+        for line in self._lines:
+            values = _parse(line)
+            try:
+                if "event" not in values:
+                    raise CodecError("record", values, 'an object with the key "event"')
+                event = decode_event(values["event"])
+            except CodecError as error:
+                raise _located(line, error) from None
+            yield TraceRecord(line, event, values)
+
+    def tell(self) -> int:
+        """Give the bytes read so far; 0 where a file does not tell."""
+        return self.stream.tell() if self.stream.seekable() else 0
+
+    def _read_header(self) -> Header:
+        line = next(self._lines, None)
+        if line is None:
+            raise TraceError("trace", "no line", "a header line", path=self.path)
+        try:
+            return decode_header(_parse(line))
+        except InvalidInputError as error:
+            if isinstance(error, TraceError):
+                raise
+            raise _located(line, error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stream.close()
+
+
+def open_trace_reader(path: Path) -> TraceReader:
+    """Open a trace and read its header. Raises `TraceError`."""
+    stream = open_lines(path, TraceError)
+    try:
+        return TraceReader(path, stream)
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _parse(line: Line) -> dict[str, Any]:
+    if _depth_exceeds(line.text, MAX_DEPTH):
+        raise line.error("line", line.text, f"nested at most {MAX_DEPTH} deep")
+    values = parse_object(line)
+    counts = _RUN_COUNTS.findall(line.text)
+    if any(len(count) > _MAX_COUNT_DIGITS for count in counts) or sum(map(int, counts)) > MAX_RUN_TOTAL:
+        raise line.error("line", line.text, f"runs of at most {MAX_RUN_TOTAL} integers in all")
+    return values
+
+
+def _depth_exceeds(text: str, limit: int) -> bool:
+    """Tell whether brackets are nested deeper than `limit`; where strings hold brackets, look closer."""
+    brackets = text.encode().translate(None, _BESIDES_BRACKETS)
+    for _ in range(limit):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
+            return False
+    return _deepest(text) > limit
+
+
+# A string that does not end goes on to the end of the line, so that a hostile one is looked at once.
+_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]')
+
+
+def _deepest(text: str) -> int:
+    depth = deepest = 0
+    for match in _STRINGS_AND_BRACKETS.finditer(text):
+        token = match[0]
+        if token in ("[", "{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token in ("]", "}"):
+            depth -= 1
+    return deepest
+
+
+def _located(line: Line, cause: InvalidInputError, prefix: str = "") -> TraceError:
+    field = f"{prefix}{cause.field}"
+    return TraceError(field, cause.value, cause.allowed, path=line.path, line=line.number)

@@ -1,0 +1,13 @@
+"""What the tests of this folder share."""
+
+import pytest
+
+from .pins import check_pins, find_reference
+
+
+@pytest.fixture(scope="session")
+def _reference() -> None:
+    """Skip where vLLM is missing; fail where it is another than the pinned one."""
+    if find_reference() is None:
+        pytest.skip("vLLM is not installed: make an environment with tests/conformance/reference-env.sh")
+    check_pins()

@@ -1,0 +1,93 @@
+"""One history, played by both sides until they differ."""
+
+from collections import Counter
+from random import Random
+
+import attrs
+
+from kvsched_fp import Event, Schedule, SchedulerConfig, SchedulerState
+
+from .compare import Difference, first_difference
+from .histories import History
+from .known_crashes import KNOWN_CRASH, is_known_crash
+from .oracle import OracleScheduler
+from .plain import Plain
+from .random_configs import OutputShape, draw_config
+from .reference import ReferenceScheduler
+from .situations import situations_of
+from .situations_of_steps import count_decisions
+from .vllm_hasher import VllmBlockHasher
+
+
+@attrs.frozen
+class Divergence:
+    """Where a history went different ways."""
+
+    seed: int
+    config: SchedulerConfig
+    events: tuple[Event, ...]
+    """Up to and including the one that showed it."""
+    difference: Difference
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}, event {len(self.events) - 1}: {self.events[-1]}\n"
+            f"{self.difference}\nconfiguration: {self.config}"
+        )
+
+
+@attrs.define
+class Tally:
+    """What was played, over many histories."""
+
+    num_histories: int = 0
+    num_events: int = 0
+    num_decisions: int = 0
+    """Rows of a batch, and preemptions."""
+    configs: set[SchedulerConfig] = attrs.field(factory=set)
+    situations: Counter[str] = attrs.field(factory=Counter)
+    """How often each of `SITUATIONS` occurred."""
+
+    def count(self, before: SchedulerState, event: Event, after: SchedulerState) -> None:
+        """Count one event that both sides agreed on."""
+        self.num_events += 1
+        self.situations.update(situations_of(before, event, after))
+        if isinstance(event, Schedule):
+            self.num_decisions += count_decisions(before, after)
+
+
+def play_history(seed: int, tally: Tally, shape: OutputShape = "both") -> Divergence | None:
+    """Play the history of `seed`; give where it diverged, or None."""
+    rng = Random(seed)
+    config = draw_config(rng, VllmBlockHasher(), shape)
+    tally.num_histories += 1
+    tally.configs.add(config)
+    reference, oracle = ReferenceScheduler(config), OracleScheduler(config)
+    history = History(rng, oracle.state)
+    events: list[Event] = []
+    for event in history.events():
+        events.append(event)
+        before = oracle.state
+        left, right = _play(reference, event), _play(oracle, event)
+        if is_known_crash(before, event, left.get("raised", "")):
+            tally.situations[KNOWN_CRASH] += 1
+            return None
+        # Almost always they are equal, and comparing two texts is the fastest way to know.
+        difference = None if repr(left) == repr(right) else first_difference(left, right)
+        if difference is not None:
+            return Divergence(seed, config, tuple(events), difference)
+        if "raised" in left:
+            # Both refused, in the same words: the history is nonsense.
+            return Divergence(seed, config, tuple(events), Difference("raised", left, right))
+        tally.count(before, event, oracle.state)
+        history.observe(oracle.state)
+    return None
+
+
+def _play(side: ReferenceScheduler | OracleScheduler, event: Event) -> Plain:
+    """Let `event` happen on one side; give the outcome and the state, or what was raised."""
+    try:
+        told = side.apply(event)
+    except Exception as error:  # whatever a side raises is compared with the other side
+        return {"raised": f"{type(error).__name__}: {error}"}
+    return {"told": told, "view": side.view()}

@@ -1,0 +1,103 @@
+"""The reference: the real scheduler behind our alphabet of events.
+
+Importing this module imports vLLM; nothing that pytest collects does so before it has checked that
+vLLM is there.
+"""
+
+from collections import deque
+
+from vllm.distributed.kv_events import KVEventBatch
+from vllm.v1.core.sched.interface import PauseState as VllmPauseState
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import RequestStatus as VllmRequestStatus
+
+from kvsched_fp import (
+    AddRequest,
+    Event,
+    FinishRequests,
+    ResetPrefixCache,
+    Schedule,
+    SchedulerConfig,
+    SetPauseState,
+    StepResult,
+    Update,
+)
+
+from .plain import Plain
+from .vllm_config import build_scheduler
+from .vllm_emitted import emitted_to_plain
+from .vllm_outputs import scheduler_output_to_plain
+from .vllm_requests import make_request_hasher, to_model_runner_output, to_vllm_request
+from .vllm_view import scheduler_to_plain
+
+
+class _KeptEvents:
+    """Stands in for the publisher of key-value events: keeps what is published."""
+
+    def __init__(self) -> None:
+        self._batches: list[KVEventBatch] = []
+
+    def publish(self, batch: KVEventBatch) -> None:
+        """Take a batch, as the real publishers do."""
+        self._batches.append(batch)
+
+    def take(self) -> list[KVEventBatch]:
+        """Give what was published since the last time."""
+        batches, self._batches = self._batches, []
+        return batches
+
+
+class ReferenceScheduler:
+    """A real scheduler, and the engine's share: the steps in flight, oldest first."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.scheduler = build_scheduler(config)
+        self._hasher = make_request_hasher(config)
+        self._events = _KeptEvents()
+        self.scheduler.kv_event_publisher = self._events
+        self._in_flight: deque[tuple[int, SchedulerOutput]] = deque()
+
+    def apply(self, event: Event) -> Plain:
+        """Let `event` happen; give what came of it, in normal form."""
+        outcome = self._apply(event)
+        return {"event": type(event).__name__, "outcome": outcome}
+
+    def view(self) -> Plain:
+        """Give the whole state, in normal form."""
+        in_flight = [
+            [step_id, [list(item) for item in output.num_scheduled_tokens.items()]]
+            for step_id, output in self._in_flight
+        ]
+        return {**scheduler_to_plain(self.scheduler), "in_flight": in_flight}
+
+    def _apply(self, event: Event) -> Plain:
+        match event:
+            case Schedule(throttle_prefills):
+                return self._schedule(throttle_prefills=throttle_prefills)
+            case Update(result):
+                return self._update(result)
+            case AddRequest(request):
+                return self.scheduler.add_request(to_vllm_request(request, self._hasher))
+            case FinishRequests(request_ids, status):
+                # It goes through a set; see `set_order.py`.
+                self.scheduler.finish_requests(request_ids, VllmRequestStatus[status.name])
+                return None
+            case SetPauseState(pause_state):
+                return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
+            case ResetPrefixCache(reset_running_requests):
+                return self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
+        raise NotImplementedError(f"no counterpart for {event}")
+
+    def _schedule(self, *, throttle_prefills: bool) -> Plain:
+        output = self.scheduler.schedule(throttle_prefills=throttle_prefills)
+        step_id = self.scheduler.current_step
+        self._in_flight.append((step_id, output))
+        return scheduler_output_to_plain(output, step_id)
+
+    def _update(self, result: StepResult) -> Plain:
+        step_id, output = self._in_flight[0]
+        assert result.step_id == step_id, f"step {step_id} is due, not {result.step_id}"
+        model_runner_output = to_model_runner_output(output.num_scheduled_tokens, result.sampled_token_ids)
+        clients = self.scheduler.update_from_output(output, model_runner_output)
+        self._in_flight.popleft()
+        return emitted_to_plain(clients, self._events.take())

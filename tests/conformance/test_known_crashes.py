@@ -1,0 +1,59 @@
+"""The reference gives up where we say that it does."""
+
+import pytest
+
+from kvsched_fp import (
+    AddRequest,
+    Event,
+    FinishRequests,
+    Request,
+    ResetPrefixCache,
+    SamplingParams,
+    Schedule,
+    SchedulerConfig,
+    StepResult,
+    Update,
+)
+from kvsched_fp.ids import RequestId, StepId
+
+from .known_crashes import is_known_crash
+from .oracle import OracleScheduler
+
+ID = RequestId("a")
+
+
+def _events() -> list[Event]:
+    """Use an id again while five tokens of its old step are in flight, and preempt it with three."""
+
+    def request(num_tokens: int) -> Request:
+        return Request(
+            request_id=ID,
+            prompt_token_ids=tuple(range(num_tokens)),
+            sampling_params=SamplingParams(max_tokens=5),
+        )
+
+    return [
+        AddRequest(request(5)),
+        Schedule(),
+        FinishRequests((ID,)),
+        AddRequest(request(3)),
+        Schedule(),
+        ResetPrefixCache(reset_running_requests=True),
+        Update(StepResult(step_id=StepId(1), sampled_token_ids={ID: (7,)})),
+    ]
+
+
+@pytest.mark.usefixtures("_reference")
+def test_stale_share_below_zero() -> None:
+    """A late result that exceeds the stale share of the next request of its id."""
+    from .reference import ReferenceScheduler  # noqa: PLC0415  imports vLLM, which is there by now
+
+    config = SchedulerConfig(enable_prefix_caching=False)
+    reference, oracle = ReferenceScheduler(config), OracleScheduler(config)
+    *first, last = _events()
+    for event in first:
+        assert reference.apply(event) == oracle.apply(event)
+
+    with pytest.raises(AssertionError):
+        reference.apply(last)
+    assert is_known_crash(oracle.state, last, "AssertionError: ")

@@ -1,0 +1,177 @@
+"""Our configuration as a real scheduler.
+
+A whole `VllmConfig` takes milliseconds to build, a scheduler a tenth of that. So one `VllmConfig` is
+built per process, and each scheduler gets a shallow copy in which the parts that its constructor
+reads are replaced: a freshly validated `SchedulerConfig`, and copies of the model and the cache
+configuration.
+
+Importing this module imports vLLM.
+"""
+
+import copy
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import attrs
+import torch
+from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, ModelConfig, VllmConfig
+from vllm.config import SchedulerConfig as VllmSchedulerConfig
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec as VllmFullAttentionSpec
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.structured_output import StructuredOutputManager
+
+from kvsched_fp import SchedulerConfig
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
+
+from .vllm_env import choose_model_runner
+
+CARRIED_OVER = frozenset(
+    {
+        "allow_undersized_pool",  # a check of the engine's, not of the scheduler class
+        "block_hasher",  # used when a request is made
+        "block_size",
+        "enable_chunked_prefill",
+        "enable_kv_cache_events",
+        "enable_prefix_caching",
+        "include_finished_set",
+        "kv_cache_groups",
+        "log_stats",
+        "long_prefill_token_threshold",
+        "long_prefill_token_threshold_adaptive",
+        "max_model_len",
+        "max_num_active_seqs",
+        "max_num_batched_tokens",
+        "max_num_scheduled_tokens",
+        "max_num_seqs",
+        "needs_kv_cache_zeroing",
+        "num_blocks",
+        "num_lookahead_tokens",
+        "policy",
+        "prefill_schedule_interval",
+        "scheduler_reserve_full_isl",
+        "use_v2_model_runner",
+        "watermark",
+    }
+)
+"""The fields of our configuration that `build_scheduler` knows."""
+
+_MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "vocab_size": 64,
+    "max_position_embeddings": 1 << 20,
+    "torch_dtype": "float16",
+}
+"""A text-only decoder; the scheduler asks for nothing but what kind of model it is."""
+
+
+class _ZeroingKVCacheConfig(KVCacheConfig):  # type: ignore[misc]  # untyped where vLLM is missing
+    """A cache whose new blocks must be cleared.
+
+    vLLM derives that from the kinds of the layers (state-space ones, or mixed precisions). Our groups
+    are all of one kind, so the answer is given here; the scheduler and the managers read it as usual.
+    """
+
+    needs_kv_cache_zeroing = True
+
+
+def build_scheduler(config: SchedulerConfig) -> Scheduler:
+    """Build the real scheduler that `config` describes.
+
+    Raises `ValueError` for a combination that vLLM's own configuration refuses.
+    """
+    unknown = {field.name for field in attrs.fields(SchedulerConfig)} ^ CARRIED_OVER
+    if unknown:
+        raise NotImplementedError(f"fields of the configuration without a counterpart: {sorted(unknown)}")
+    vllm_config, structured_output_manager = _base_config()
+    choose_model_runner(use_v2=config.use_v2_model_runner)
+    scheduler = Scheduler(
+        vllm_config=_adapt_config(vllm_config, config),
+        kv_cache_config=_kv_cache_config(config),
+        structured_output_manager=structured_output_manager,
+        block_size=config.block_size,
+        hash_block_size=config.block_size,
+        include_finished_set=config.include_finished_set,
+        log_stats=config.log_stats,
+    )
+    assert scheduler.use_v2_model_runner == config.use_v2_model_runner
+    # vLLM derives the lookahead from a drafter's configuration, which would bring drafts with it. The
+    # constructor derives one thing more from it: whether the output may say that drafts are useless
+    # (`skip_drafts`). Without a drafter that stays off.
+    scheduler.num_lookahead_tokens = config.num_lookahead_tokens
+    return scheduler
+
+
+@functools.cache
+def _base_config() -> tuple[VllmConfig, StructuredOutputManager]:
+    """Build the one `VllmConfig` of this process, and a manager for grammars that nobody uses."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(_MODEL))
+        model = ModelConfig(
+            model=folder,
+            tokenizer=folder,
+            skip_tokenizer_init=True,
+            dtype="float16",
+            seed=0,
+            max_model_len=1 << 20,
+        )
+        vllm_config = VllmConfig(
+            model_config=model,
+            cache_config=CacheConfig(block_size=16, cache_dtype="auto", enable_prefix_caching=True),
+            device_config=DeviceConfig(device="cpu"),
+            scheduler_config=VllmSchedulerConfig(
+                max_model_len=1 << 20, is_encoder_decoder=False, async_scheduling=False
+            ),
+        )
+    return vllm_config, StructuredOutputManager(vllm_config)
+
+
+def _adapt_config(base: VllmConfig, config: SchedulerConfig) -> VllmConfig:
+    """Copy `base` with the parts that the scheduler reads set to `config`."""
+    vllm_config = copy.copy(base)
+    vllm_config.model_config = copy.copy(base.model_config)
+    vllm_config.model_config.max_model_len = config.max_model_len
+    vllm_config.cache_config = copy.copy(base.cache_config)
+    vllm_config.cache_config.block_size = config.block_size
+    vllm_config.cache_config.num_gpu_blocks = config.num_blocks
+    vllm_config.cache_config.enable_prefix_caching = config.enable_prefix_caching
+    vllm_config.kv_events_config = KVEventsConfig(
+        enable_kv_cache_events=config.enable_kv_cache_events, publisher="null"
+    )
+    vllm_config.scheduler_config = VllmSchedulerConfig(
+        max_model_len=config.max_model_len,
+        is_encoder_decoder=False,
+        async_scheduling=False,
+        max_num_seqs=config.max_num_seqs,
+        max_num_active_seqs=config.max_num_active_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_scheduled_tokens=config.max_num_scheduled_tokens,
+        policy=config.policy.value,
+        enable_chunked_prefill=config.enable_chunked_prefill,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        long_prefill_token_threshold_adaptive=config.long_prefill_token_threshold_adaptive,
+        scheduler_reserve_full_isl=config.scheduler_reserve_full_isl,
+        watermark=config.watermark,
+        prefill_schedule_interval=config.prefill_schedule_interval,
+    )
+    return vllm_config
+
+
+def _kv_cache_config(config: SchedulerConfig) -> KVCacheConfig:
+    kind = _ZeroingKVCacheConfig if config.needs_kv_cache_zeroing else KVCacheConfig
+    groups = []
+    for index, group in enumerate(config.kv_cache_groups):
+        assert isinstance(group, FullAttentionSpec), f"no counterpart for {group}"
+        spec = VllmFullAttentionSpec(
+            block_size=group.block_size, num_kv_heads=1, head_size=1, dtype=torch.float32
+        )
+        groups.append(KVCacheGroupSpec([f"layer.{index}"], spec))
+    return kind(num_blocks=config.num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)

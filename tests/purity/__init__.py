@@ -1,0 +1,1 @@
+"""The functions are pure: inputs stay, equal calls give equal results, states are values."""

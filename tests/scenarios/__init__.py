@@ -1,0 +1,1 @@
+"""Readable golden scenarios: commands, and what the scheduler does."""

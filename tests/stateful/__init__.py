@@ -1,0 +1,1 @@
+"""Random histories, every invariant checked after every event."""

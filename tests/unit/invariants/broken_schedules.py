@@ -1,0 +1,286 @@
+"""For every invariant of a planned step, a step that breaks it and as little else as possible."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from kvsched_fp import AddRequest, PauseState, RequestStatus, Schedule, SchedulingPolicy, step
+from kvsched_fp.ids import BlockId, RequestId
+from kvsched_fp.invariants import Step
+from kvsched_fp.queues import FCFSQueue, queue_entry
+from tests.unit.worlds import make_config, make_request, make_state, run_together
+
+from .good import (
+    A,
+    B,
+    C,
+    Changed,
+    D,
+    E,
+    busy_state,
+    change,
+    change_output,
+    pressed_state,
+    ready_state,
+    run,
+    with_kv,
+    with_progress,
+    with_request,
+    with_table,
+)
+
+STRANGER = RequestId("stranger")
+
+
+def _sound(**changes: Any) -> Step:
+    """Make a step with the rows `a`, `b` and `c`, and `d` and `e` admitted."""
+    return run(ready_state(**{"max_num_seqs": 5} | changes), Schedule())
+
+
+def _preempting(**changes: Any) -> Step:
+    """Make a step with the row `a`, in which `b` is preempted."""
+    return run(pressed_state(**changes), Schedule())
+
+
+def _with_config(sound: Step, **changes: Any) -> Changed:
+    config = attrs.evolve(sound.before.config, **changes)
+    return change(sound, before=attrs.evolve(sound.before, config=config))
+
+
+def _gives_nothing() -> Changed:
+    return change(_sound(), outcome=None)
+
+
+def _does_not_count() -> Changed:
+    sound = _sound()
+    num_executed_steps = sound.before.num_executed_steps
+    return change(sound, after=attrs.evolve(sound.after, num_executed_steps=num_executed_steps))
+
+
+def _forgets_who_finished() -> Changed:
+    sound = _sound()
+    return change(sound, before=attrs.evolve(sound.before, finished_request_ids=(STRANGER,)))
+
+
+def _forgets_who_was_preempted() -> Changed:
+    sound = _sound()
+    return change(sound, before=attrs.evolve(sound.before, preempted_request_ids=(STRANGER,)))
+
+
+def _total_too_large() -> Changed:
+    sound = _sound()
+    return change_output(sound, total_num_scheduled_tokens=sound.output.total_num_scheduled_tokens + 1)
+
+
+def _over_budget() -> Changed:
+    return _with_config(_sound(), max_num_batched_tokens=8)
+
+
+def _goes_on_while_paused() -> Changed:
+    sound = _sound()
+    return change(sound, before=attrs.evolve(sound.before, pause_state=PauseState.PAUSED_ALL))
+
+
+def _longer_than_the_threshold() -> Changed:
+    return _with_config(_sound(), long_prefill_token_threshold=5)
+
+
+def _row_of_somebody_who_does_not_run() -> Changed:
+    sound = _sound()
+    return change(sound, after=attrs.evolve(sound.after, running=(B, B, C, D, E)))
+
+
+def _rows_in_another_order() -> Changed:
+    sound = _sound()
+    return change(sound, after=attrs.evolve(sound.after, running=(B, A, C, D, E)))
+
+
+def _row_beyond_the_known() -> Changed:
+    sound = _sound()
+    return change(sound, after=with_progress(sound.after, C, num_computed_tokens=9))
+
+
+def _row_that_is_not_in_flight() -> Changed:
+    sound = _sound()
+    return change(sound, after=with_progress(sound.after, C, num_in_flight_tokens=0))
+
+
+def _row_without_slots() -> Changed:
+    sound = _sound()
+    return change(sound, after=with_table(sound.after, C, block_ids=(BlockId(7),)))
+
+
+def _row_marked_as_a_chunk() -> Changed:
+    sound = _sound()
+    return change(sound, after=with_progress(sound.after, C, is_prefill_chunk=True))
+
+
+def _row_cut_for_nothing() -> Changed:
+    ready = ready_state(max_num_seqs=5)
+    config = attrs.evolve(ready.config, max_num_batched_tokens=5)
+    sound = run(attrs.evolve(ready, config=config), Schedule())
+    return _with_config(sound, max_num_batched_tokens=6)
+
+
+def _passed_over() -> Changed:
+    sound = run(busy_state(), Schedule())
+    output = sound.after.progress[A].output_token_ids.append(1)
+    return change(sound, after=with_progress(sound.after, A, output_token_ids=output))
+
+
+def _row_described_twice() -> Changed:
+    sound = _sound()
+    new = sound.output.scheduled_new_requests
+    return change_output(sound, scheduled_new_requests=(*new, new[0]))
+
+
+def _with_columns(sound: Step, **changes: Any) -> Changed:
+    columns = attrs.evolve(sound.output.scheduled_cached_requests, **changes)
+    return change_output(sound, scheduled_cached_requests=columns)
+
+
+def _wrong_number_of_output_tokens() -> Changed:
+    return _with_columns(_sound(), num_output_tokens=(1, 1, 2))
+
+
+def _block_that_is_not_in_the_table() -> Changed:
+    return _with_columns(_sound(), new_block_ids=(None, None, ((BlockId(12),),)))
+
+
+def _whole_row(**changes: Any) -> Changed:
+    sound = _sound()
+    first, *others = sound.output.scheduled_new_requests
+    return change_output(sound, scheduled_new_requests=(attrs.evolve(first, **changes), *others))
+
+
+def _another_number_of_computed_tokens() -> Changed:
+    return _whole_row(num_computed_tokens=1)
+
+
+def _not_all_known_tokens() -> Changed:
+    return _whole_row(prefill_token_ids=(1, 2, 3))
+
+
+def _batch_not_remembered() -> Changed:
+    sound = _sound(use_v2_model_runner=False)
+    return change(sound, after=attrs.evolve(sound.after, prev_step_request_ids=frozenset()))
+
+
+def _nothing_to_zero() -> Changed:
+    return change_output(_sound(), new_block_ids_to_zero=None)
+
+
+def _admitted_while_running() -> Changed:
+    sound = _sound()
+    return change(sound, before=with_progress(sound.before, D, status=RequestStatus.RUNNING))
+
+
+def _admitted_while_paused() -> Changed:
+    sound = _sound()
+    return change(sound, before=attrs.evolve(sound.before, pause_state=PauseState.PAUSED_NEW))
+
+
+def _admitted_and_preempted() -> Changed:
+    return change_output(_sound(), preempted_request_ids=(A,))
+
+
+def _overtaken() -> Changed:
+    sound = _sound(max_num_seqs=4)
+    requests = sound.before.requests
+    waiting = FCFSQueue().add(queue_entry(requests[E])).add(queue_entry(requests[D]))
+    return change(sound, before=attrs.evolve(sound.before, waiting=waiting))
+
+
+def _admitted_with_late_output() -> Changed:
+    sound = _sound()
+    return change(sound, before=with_progress(sound.before, D, num_stale_output_tokens=1))
+
+
+def _hit_that_was_not_asked_for() -> Changed:
+    prefix = tuple(range(4))
+    state = run_together(make_config(), make_request("a", 6, tokens=prefix))
+    sound = run(step(state, AddRequest(make_request("b", 6, tokens=prefix)))[0], Schedule())
+    params = attrs.evolve(sound.after.requests[B].sampling_params, skip_reading_prefix_cache=True)
+    return change(sound, after=with_request(sound.after, B, sampling_params=params))
+
+
+def _chunk_without_chunking() -> Changed:
+    # 5 of 6 tokens, where 5 is all but the last position, so that nothing else is wrong.
+    sound = run(make_state(make_config(max_num_batched_tokens=5), make_request("a", 6)), Schedule())
+    return _with_config(sound, enable_chunked_prefill=False, max_num_batched_tokens=6, max_model_len=6)
+
+
+def _below_the_watermark() -> Changed:
+    return _with_config(_sound(), watermark=0.5)
+
+
+def _gone_but_not_a_victim() -> Changed:
+    return change_output(_preempting(), preempted_request_ids=())
+
+
+def _running_in_another_order() -> Changed:
+    sound = run(busy_state(), Schedule())
+    return change(sound, after=attrs.evolve(sound.after, running=(B, A, C)))
+
+
+def _victim_with_computed_tokens() -> Changed:
+    sound = _preempting()
+    return change(sound, after=with_progress(sound.after, B, num_computed_tokens=4))
+
+
+def _victim_that_is_not_the_last() -> Changed:
+    sound = _preempting()
+    return change(sound, before=attrs.evolve(sound.before, running=(B, A)))
+
+
+def _victim_that_is_more_important() -> Changed:
+    sound = _preempting(policy=SchedulingPolicy.PRIORITY)
+    return change(sound, before=with_request(sound.before, B, priority=-1))
+
+
+def _events_that_do_not_replay() -> Changed:
+    sound = _sound()
+    return change(sound, after=with_kv(sound.after, pending_events=sound.before.kv.pending_events))
+
+
+BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
+    "INV-STEP-01": _gives_nothing,
+    "INV-STEP-02": _does_not_count,
+    "INV-STEP-05": _forgets_who_finished,
+    "INV-STEP-06": _forgets_who_was_preempted,
+    "INV-BUDGET-01": _total_too_large,
+    "INV-BUDGET-02": _over_budget,
+    "INV-BUDGET-03": _goes_on_while_paused,
+    "INV-BUDGET-04": _longer_than_the_threshold,
+    "INV-BATCH-01": _row_of_somebody_who_does_not_run,
+    "INV-BATCH-02": _rows_in_another_order,
+    "INV-BATCH-03": _row_beyond_the_known,
+    "INV-BATCH-04": _row_that_is_not_in_flight,
+    "INV-BATCH-05": _row_without_slots,
+    "INV-BATCH-06": _row_marked_as_a_chunk,
+    "INV-BATCH-07": _row_cut_for_nothing,
+    "INV-BATCH-08": _passed_over,
+    "INV-ROW-01": _row_described_twice,
+    "INV-ROW-02": _wrong_number_of_output_tokens,
+    "INV-ROW-03": _block_that_is_not_in_the_table,
+    "INV-ROW-04": _another_number_of_computed_tokens,
+    "INV-ROW-05": _not_all_known_tokens,
+    "INV-ROW-06": _batch_not_remembered,
+    "INV-ROW-07": _nothing_to_zero,
+    "INV-ADMIT-01": _admitted_while_running,
+    "INV-ADMIT-02": _admitted_while_paused,
+    "INV-ADMIT-03": _admitted_and_preempted,
+    "INV-ADMIT-04": _overtaken,
+    "INV-ADMIT-05": _admitted_with_late_output,
+    "INV-ADMIT-06": _hit_that_was_not_asked_for,
+    "INV-ADMIT-07": _chunk_without_chunking,
+    "INV-ADMIT-08": _below_the_watermark,
+    "INV-PREEMPT-01": _gone_but_not_a_victim,
+    "INV-PREEMPT-02": _running_in_another_order,
+    "INV-PREEMPT-03": _victim_with_computed_tokens,
+    "INV-PREEMPT-04": _victim_that_is_not_the_last,
+    "INV-PREEMPT-05": _victim_that_is_more_important,
+    "INV-EVENT-02": _events_that_do_not_replay,
+}
+"""Invariant id -> how to make the step."""

@@ -1,0 +1,74 @@
+"""The catalogue as a whole."""
+
+import ast
+import re
+from pathlib import Path
+
+import kvsched_fp.invariants
+from kvsched_fp.invariants import CATALOGUE, Invariant, Scope, StepInvariant
+
+from .broken_results import BROKEN_RESULTS
+from .broken_schedules import BROKEN_SCHEDULES
+from .broken_states import BROKEN_STATES
+
+ALGORITHMS = (
+    "kvsched_fp.schedule",
+    "kvsched_fp.update",
+    "kvsched_fp.lifecycle",
+    "kvsched_fp.release",
+    "kvsched_fp.transient",
+    "kvsched_fp.machine",
+    "kvsched_fp.kvcache.allocation",
+)
+"""What the predicates check, and so may not call."""
+
+
+def _is_plain_english(entry: Invariant) -> bool:
+    return all(re.fullmatch(r"[A-Z0-9].*[^.]\.", text) for text in (entry.sentence, entry.why))
+
+
+def test_ids_are_stable_and_different() -> None:
+    """Every invariant has an id of its own, INV-SUBJECT-NUMBER, and numbers have no gap."""
+    ids = [entry.invariant_id for entry in CATALOGUE]
+    subjects: dict[str, list[int]] = {}
+    for invariant_id in sorted(ids):
+        match = re.fullmatch(r"INV-([A-Z]+)-(\d\d)", invariant_id)
+        assert match is not None
+        subjects.setdefault(match[1], []).append(int(match[2]))
+
+    assert len(set(ids)) == len(ids)
+    assert {subject: list(range(1, len(numbers) + 1)) for subject, numbers in subjects.items()} == subjects
+
+
+def test_every_invariant_is_said_in_plain_english() -> None:
+    """Every invariant is a sentence, and has a reason."""
+    assert [] == [entry.invariant_id for entry in CATALOGUE if not _is_plain_english(entry)]
+
+
+def test_every_invariant_has_a_broken_example() -> None:
+    """Every invariant has exactly one example that breaks it, of its own scope."""
+    states = {entry.invariant_id for entry in CATALOGUE if entry.scope is Scope.STATE}
+    steps = {entry.invariant_id for entry in CATALOGUE if entry.scope is Scope.STEP}
+
+    assert states == BROKEN_STATES.keys()
+    assert steps == BROKEN_SCHEDULES.keys() | BROKEN_RESULTS.keys()
+    assert not BROKEN_SCHEDULES.keys() & BROKEN_RESULTS.keys()
+
+
+def test_every_step_invariant_is_about_some_event() -> None:
+    """Every invariant of a step names the events that it is about."""
+    assert all(entry.events for entry in CATALOGUE if isinstance(entry, StepInvariant))
+
+
+def test_predicates_do_not_call_what_they_check() -> None:
+    """No module of the catalogue imports an algorithm of the machine."""
+    package = Path(kvsched_fp.invariants.__file__).parent
+    imported = {
+        (path.name, node.module)
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    }
+
+    assert imported
+    assert set() == {(name, module) for name, module in imported if module.startswith(ALGORITHMS)}

@@ -1,0 +1,51 @@
+"""The invariants of a state."""
+
+import pytest
+
+from kvsched_fp import InvariantViolation, SchedulerState, SchedulingPolicy, initial_state
+from kvsched_fp.ids import BlockId
+from kvsched_fp.invariants import CATALOGUE, StateInvariant, check_full
+from tests.unit.worlds import make_config
+
+from .broken_states import BROKEN_STATES
+from .good import C, busy_state, deferred_state, pressed_state, with_table
+
+IDS = [entry.invariant_id for entry in CATALOGUE if isinstance(entry, StateInvariant)]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        initial_state(make_config()),
+        busy_state(),
+        busy_state(policy=SchedulingPolicy.PRIORITY),
+        busy_state(use_v2_model_runner=False, log_stats=False),
+        busy_state(enable_prefix_caching=False, enable_kv_cache_events=False),
+        pressed_state(),
+        deferred_state(),
+    ],
+    ids=["empty", "busy", "priority", "v1", "uncached", "pressed", "deferred"],
+)
+def test_a_sound_state_keeps_every_invariant(state: SchedulerState) -> None:
+    """A sound state keeps every invariant of a state."""
+    assert len(IDS) == check_full(state)
+
+
+@pytest.mark.parametrize("invariant_id", IDS)
+def test_a_broken_state_is_reported(invariant_id: str) -> None:
+    """A state that breaks one invariant is reported with its id, and with evidence."""
+    broken = BROKEN_STATES[invariant_id]()
+
+    with pytest.raises(InvariantViolation) as violation:
+        check_full(broken)
+
+    assert (invariant_id, True) == (violation.value.invariant_id, bool(violation.value.evidence))
+    assert "cannot be checked" not in violation.value.evidence
+
+
+def test_a_state_that_makes_a_predicate_stumble_is_reported() -> None:
+    """A state so broken that a predicate cannot go on is a violation too, not a crash."""
+    broken = with_table(busy_state(), C, block_ids=(BlockId(7), BlockId(99)))
+
+    with pytest.raises(InvariantViolation, match="INV-BLOCK-03: cannot be checked: IndexError"):
+        check_full(broken)

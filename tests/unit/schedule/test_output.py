@@ -1,0 +1,147 @@
+"""The shape of an output, for the V1 and for the V2 model runner."""
+
+import pytest
+
+from kvsched_fp import (
+    PauseState,
+    SchedulerOutput,
+    SchedulerState,
+    add_request,
+    finish_requests,
+    schedule,
+    set_pause_state,
+)
+from kvsched_fp.ids import RequestId
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
+from kvsched_fp.outputs import CachedRequestData, NewRequestData
+from tests.unit.worlds import (
+    batch,
+    blocks_of,
+    make_config,
+    make_request,
+    make_state,
+    run_step,
+    run_steps,
+    run_together,
+)
+
+A, B, C, X = map(RequestId, "abcx")
+
+
+def resuming_step(*, use_v2_model_runner: bool) -> tuple[SchedulerState, SchedulerOutput]:
+    """Plan a step in which `a` runs, `b` resumes behind 4 cached tokens, and `c` is new."""
+    config = make_config(usable_blocks=7, max_num_seqs=3, use_v2_model_runner=use_v2_model_runner)
+    state = run_together(config, make_request("x"), make_request("a"), make_request("b"))
+    state = finish_requests(run_steps(state, 2), [X])
+    state, output = schedule(add_request(state, make_request("c", 3)))
+
+    assert [("a", 1), ("b", 5), ("c", 3)] == batch(output)
+    return state, output
+
+
+def test_v2_sends_everything_that_is_admitted_whole() -> None:
+    """[S-OUT-01] New ones come before resumed ones, both with all known tokens and all blocks."""
+    state, output = resuming_step(use_v2_model_runner=True)
+    prompts = {request_id: state.requests[request_id].prompt_token_ids for request_id in (B, C)}
+    new = NewRequestData(C, prompts[C], (blocks_of(state, "c"),), 0, prompts[C])
+    resumed = NewRequestData(B, prompts[B], (blocks_of(state, "b"),), 4, (*prompts[B], 7, 8))
+
+    assert (new, resumed) == output.scheduled_new_requests
+    assert CachedRequestData(
+        (A,), (), new_block_ids=(None,), num_computed_tokens=(9,), num_output_tokens=(3,)
+    ) == (output.scheduled_cached_requests)
+
+
+def test_v1_sends_only_new_requests_whole() -> None:
+    """[S-OUT-02] A resumed one is a row behind the running ones, marked, with all its blocks."""
+    state, output = resuming_step(use_v2_model_runner=False)
+    rows = output.scheduled_cached_requests
+    prompt = state.requests[C].prompt_token_ids
+
+    assert (NewRequestData(C, prompt, (blocks_of(state, "c"),), 0, None),) == output.scheduled_new_requests
+    assert (rows.request_ids, rows.resumed_request_ids) == ((A, B), (B,))
+    assert (None, (blocks_of(state, "b"),)) == rows.new_block_ids
+    assert ((9, 4), (3, 2)) == (rows.num_computed_tokens, rows.num_output_tokens)
+
+
+def test_v1_sends_all_tokens_of_rows_that_were_not_in_the_step_before() -> None:
+    """[S-OUT-03] The resumed `b` brings its 9 tokens; `a` was there, and brings none."""
+    state, output = resuming_step(use_v2_model_runner=False)
+
+    assert {B: (*state.requests[B].prompt_token_ids, 7, 8)} == dict(
+        output.scheduled_cached_requests.all_token_ids
+    )
+
+
+@pytest.mark.parametrize(("use_v2_model_runner", "expected"), [(False, {A: 10, B: 10}), (True, {})])
+def test_row_that_was_left_out_of_a_step_brings_its_tokens(
+    use_v2_model_runner: bool, expected: dict[str, int]
+) -> None:
+    """[S-OUT-03] After a step in which everything was paused, V1 rows are sent with all they know."""
+    config = make_config(use_v2_model_runner=use_v2_model_runner)
+    state = run_steps(make_state(config, make_request("a"), make_request("b")), 2)
+    _, there = schedule(state)
+    state, _ = run_step(set_pause_state(state, PauseState.PAUSED_ALL))
+    state = set_pause_state(state, PauseState.UNPAUSED)
+    state, back = run_step(state)
+    _, again = schedule(state)
+
+    assert expected == {key: len(ids) + 1 for key, ids in tokens_of(back).items()}
+    assert {} == tokens_of(there) == tokens_of(again)
+
+
+def tokens_of(output: SchedulerOutput) -> dict[RequestId, tuple[int, ...]]:
+    """Give the tokens that the rows of a difference bring."""
+    return dict(output.scheduled_cached_requests.all_token_ids)
+
+
+def test_row_without_new_blocks_says_none() -> None:
+    """[S-OUT-04] The eighth token of `a` fits its second block, the fifth of `b` opens one."""
+    state, _ = run_step(make_state(make_config(), make_request("a", 7), make_request("b", 4)))
+    _, output = schedule(state)
+
+    assert (None, ((4,),)) == output.scheduled_cached_requests.new_block_ids
+
+
+def test_blocks_are_listed_per_group() -> None:
+    """[S-OUT-04] With two groups, a row has one tuple of blocks per group, or None for both."""
+    groups = (FullAttentionSpec(block_size=4),) * 2
+    state, first = run_step(
+        make_state(make_config(num_blocks=33, kv_cache_groups=groups), make_request("a", 4))
+    )
+    state, second = run_step(state)
+    _, third = schedule(state)
+
+    assert ((1,), (2,)) == first.scheduled_new_requests[0].block_ids
+    assert (((3,), (4,)),) == second.scheduled_cached_requests.new_block_ids
+    assert (None,) == third.scheduled_cached_requests.new_block_ids
+
+
+@pytest.mark.parametrize(("needed", "expected"), [(True, [(1, 2, 3), (4,), None]), (False, [None] * 3)])
+def test_new_blocks_are_listed_for_clearing_if_needed(
+    needed: bool, expected: list[tuple[int, ...] | None]
+) -> None:
+    """Blocks that are hit are not new; a step without new blocks says None."""
+    config = make_config(needs_kv_cache_zeroing=needed)
+    state, first = run_step(make_state(config, make_request("a", 9, tokens=(1,) * 8)))
+    state, second = run_step(add_request(state, make_request("b", 9, tokens=(1,) * 8)))
+    _, third = schedule(state)
+
+    assert expected == [output.new_block_ids_to_zero for output in (first, second, third)]
+
+
+def test_output_tells_ends_and_preemptions_since_the_step_before() -> None:
+    """Ids are told once, in the order in which it happened, also with an empty batch."""
+    state = run_steps(run_together(make_config(usable_blocks=4), make_request("a"), make_request("b")), 1)
+    state, output = run_step(state)
+
+    assert output.preempted_request_ids == (B,)
+
+    state, output = run_step(finish_requests(state, [B, A]))
+
+    assert (
+        output.total_num_scheduled_tokens,
+        output.preempted_request_ids,
+        output.finished_request_ids,
+    ) == (0, (), (B, A))
+    assert () == schedule(state)[1].finished_request_ids

@@ -1,0 +1,157 @@
+"""The configuration refuses what no scheduler can run with, and says which field is wrong."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from kvsched_fp import DEFAULT, MINIMAL, InvalidConfig, SchedulerConfig, SchedulingPolicy
+from kvsched_fp.config import MAX_NUM_BLOCKS
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
+from tests.unit.refusal import refused
+from tests.unit.worlds import SMALL
+
+TWO_GROUPS = (FullAttentionSpec(block_size=4), FullAttentionSpec(block_size=4))
+
+BAD = [
+    # (changes to SMALL, the field that is named, its value, a part of what is allowed)
+    ({"block_size": 0}, "block_size", 0, ">= 1"),
+    ({"block_size": -4}, "block_size", -4, ">= 1"),
+    ({"num_blocks": 1}, "num_blocks", 1, ">= 2"),
+    ({"num_blocks": 16}, "num_blocks", 16, "at least 17"),
+    ({"kv_cache_groups": TWO_GROUPS, "num_blocks": 32}, "num_blocks", 32, "at least 33"),
+    ({"max_model_len": 0}, "max_model_len", 0, ">= 1"),
+    ({"max_num_seqs": 0}, "max_num_seqs", 0, ">= 1"),
+    ({"max_num_seqs": 1.0}, "max_num_seqs", 1.0, "an integer"),
+    ({"max_num_seqs": "2"}, "max_num_seqs", "2", "an integer"),
+    ({"max_num_seqs": True}, "max_num_seqs", True, "an integer"),
+    ({"max_num_seqs": None}, "max_num_seqs", None, "an integer"),
+    ({"max_num_active_seqs": 0}, "max_num_active_seqs", 0, ">= 1"),
+    ({"max_num_active_seqs": 9}, "max_num_active_seqs", 9, "at most max_num_seqs = 8"),
+    ({"max_num_batched_tokens": 0}, "max_num_batched_tokens", 0, ">= 1"),
+    ({"max_num_scheduled_tokens": 0}, "max_num_scheduled_tokens", 0, ">= 1"),
+    ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold", -1, ">= 0"),
+    ({"prefill_schedule_interval": 0}, "prefill_schedule_interval", 0, ">= 1"),
+    ({"num_lookahead_tokens": -1}, "num_lookahead_tokens", -1, ">= 0"),
+    ({"watermark": 1.0}, "watermark", 1.0, "< 1.0"),
+    ({"watermark": -0.1}, "watermark", -0.1, "0.0 <="),
+    ({"watermark": "0.1"}, "watermark", "0.1", "< 1.0"),
+    ({"watermark": True}, "watermark", True, "< 1.0"),
+    ({"policy": "random"}, "policy", "random", "'fcfs' or 'priority'"),
+    ({"policy": None}, "policy", None, "'fcfs' or 'priority'"),
+    ({"enable_prefix_caching": 1}, "enable_prefix_caching", 1, "true or false"),
+    ({"use_v2_model_runner": "yes"}, "use_v2_model_runner", "yes", "true or false"),
+    ({"block_hasher": None}, "block_hasher", None, "hash_block"),
+    ({"num_blocks": MAX_NUM_BLOCKS + 1}, "num_blocks", MAX_NUM_BLOCKS + 1, "at most"),
+    ({"kv_cache_groups": ()}, "kv_cache_groups", (), "at least one"),
+    ({"kv_cache_groups": 4}, "kv_cache_groups[0]", 4, "a kind of group"),
+    ({"kv_cache_groups": [*TWO_GROUPS, "full"]}, "kv_cache_groups[2]", "full", "a kind of group"),
+    (
+        {"kv_cache_groups": (*TWO_GROUPS, FullAttentionSpec(block_size=8))},
+        "kv_cache_groups[2].block_size",
+        8,
+        "block_size = 4",
+    ),
+    (
+        {"enable_chunked_prefill": False, "max_num_batched_tokens": 63},
+        "max_num_batched_tokens",
+        63,
+        "at least max_model_len = 64",
+    ),
+    (
+        {"enable_chunked_prefill": False, "max_num_scheduled_tokens": 63},
+        "max_num_scheduled_tokens",
+        63,
+        "at least max_model_len = 64",
+    ),
+]
+
+
+def small(**changes: Any) -> SchedulerConfig:
+    """Make a configuration from plain values: `SMALL` with `changes`."""
+    values = {field.name: getattr(SMALL, field.name) for field in attrs.fields(SchedulerConfig)}
+    del values["kv_cache_groups"]
+    return SchedulerConfig.from_mapping(values | changes)
+
+
+@pytest.mark.parametrize(("changes", "field", "value", "allowed"), BAD, ids=lambda part: str(part)[:40])
+def test_bad_value_is_refused(changes: dict[str, Any], field: str, value: object, allowed: str) -> None:
+    """A value that is not allowed raises InvalidConfig with the field, the value and what is allowed."""
+    with refused(InvalidConfig, field, value, allowed):
+        small(**changes)
+
+
+def test_watermark_that_is_not_a_number_is_refused() -> None:
+    """NaN is in no range."""
+    with pytest.raises(InvalidConfig, match="watermark: got nan"):
+        small(watermark=float("nan"))
+
+
+def test_unknown_key_is_refused() -> None:
+    """A key that is no field is named, and the error lists the fields."""
+    with refused(InvalidConfig, "config key 'speed'", 9, "max_model_len, max_num_seqs"):
+        SchedulerConfig.from_mapping({"speed": 9})
+
+
+def test_mapping_gives_the_same_as_the_constructor() -> None:
+    """`from_mapping` takes the values that a file holds: a policy by its name, a group list as a list."""
+    config = SchedulerConfig.from_mapping(
+        {"policy": "priority", "block_size": 32, "kv_cache_groups": [FullAttentionSpec(block_size=32)]}
+    )
+
+    assert SchedulerConfig(policy=SchedulingPolicy.PRIORITY, block_size=32) == config
+
+
+def test_configuration_never_changes() -> None:
+    """A configuration is shared by all states, so it is frozen and has a hash."""
+    config = small()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        config.num_blocks = 5
+
+    assert hash(small()) == hash(config)
+
+
+def test_pool_of_just_the_right_size_is_accepted() -> None:
+    """The null block and the blocks of one request of `max_model_len` are enough, for all groups."""
+    assert 17 == small(num_blocks=17).num_blocks
+    assert 33 == small(num_blocks=33, kv_cache_groups=TWO_GROUPS).num_blocks
+    assert 18 == small(num_blocks=18, max_model_len=65).num_blocks
+
+
+def test_undersized_pool_is_accepted_on_demand() -> None:
+    """`allow_undersized_pool` accepts a pool that the reference's engine refuses."""
+    assert 2 == small(num_blocks=2, allow_undersized_pool=True).num_blocks
+
+
+def test_budgets_of_a_whole_prompt_need_no_chunks() -> None:
+    """Without chunked prefill, a budget of `max_model_len` is enough."""
+    assert 64 == small(enable_chunked_prefill=False, max_num_scheduled_tokens=64).token_budget
+
+
+def test_token_budget_defaults_to_the_input_budget() -> None:
+    """`token_budget` is `max_num_scheduled_tokens`, or `max_num_batched_tokens`."""
+    assert 64 == small().token_budget
+    assert 9 == small(max_num_scheduled_tokens=9).token_budget
+
+
+def test_active_requests_default_to_the_rows() -> None:
+    """`max_num_active` is `max_num_active_seqs`, or `max_num_seqs`."""
+    assert 8 == small().max_num_active
+    assert 3 == small(max_num_active_seqs=3).max_num_active
+
+
+@pytest.mark.parametrize(("watermark", "num_blocks"), [(0.0, 0), (0.05, 0), (0.06, 1), (0.5, 8), (0, 0)])
+def test_watermark_is_a_share_of_the_whole_pool_rounded_down(watermark: float, num_blocks: int) -> None:
+    """The share is taken of all 17 blocks, the null block included, and rounded down."""
+    assert num_blocks == small(watermark=watermark).watermark_blocks
+
+
+def test_group_defaults_to_one_of_the_same_block_size() -> None:
+    """Without groups there is one full-attention group."""
+    assert (FullAttentionSpec(block_size=4),) == small().kv_cache_groups
+
+
+def test_presets_can_be_run() -> None:
+    """The presets pass their own checks; the minimal one holds one longest request."""
+    assert 6 == sum(group.num_blocks_for(MINIMAL.max_model_len) for group in MINIMAL.kv_cache_groups)
+    assert 2048 == DEFAULT.token_budget

@@ -1,0 +1,58 @@
+"""The events freeze what they are given."""
+
+import attrs
+import pytest
+
+from kvsched_fp import FinishRequests, InvalidEvent, RequestStatus, StepResult
+from kvsched_fp.ids import StepId
+from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.request import is_finished
+from tests.unit.refusal import refused
+
+
+def test_result_freezes_its_tokens() -> None:
+    """Lists and dicts become tuples and an ordered map, so that a result is a value."""
+    tokens = {"b": [1, 2], "a": []}
+    result = StepResult(step_id=StepId(3), sampled_token_ids=tokens)
+    tokens["b"].append(3)
+
+    assert OrderedMap({"b": (1, 2), "a": ()}) == result.sampled_token_ids
+    assert hash(StepResult(step_id=StepId(3), sampled_token_ids=result.sampled_token_ids)) == hash(result)
+
+
+def test_result_without_tokens_is_empty() -> None:
+    """A step in which nothing was sampled needs no tokens."""
+    assert OrderedMap() == StepResult(step_id=StepId(1)).sampled_token_ids
+
+
+def test_result_never_changes() -> None:
+    """Events are frozen."""
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        StepResult(step_id=StepId(1)).step_id = StepId(2)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("ab", ("ab",)), (["b", "a", "b"], ("b", "a")), ((), ()), (None, None), (iter(["x"]), ("x",))],
+)
+def test_ids_to_finish_keep_their_order(given: object, kept: tuple[str, ...] | None) -> None:
+    """One id may stand for itself; an id that is given twice counts once; None means all."""
+    assert kept == FinishRequests(given).request_ids
+
+
+@pytest.mark.parametrize("status", list(RequestStatus))
+def test_requests_end_with_a_final_status_only(status: RequestStatus) -> None:
+    """A status that is not final is refused; the default is an abort."""
+    if is_finished(status):
+        assert status is FinishRequests(None, status).status
+        return
+    with refused(InvalidEvent, "status", status, "a final status"):
+        FinishRequests(None, status)
+
+
+def test_status_that_is_none_is_refused() -> None:
+    """A name is not a status."""
+    with refused(InvalidEvent, "status", "FINISHED_ABORTED", "a final status"):
+        FinishRequests(None, "FINISHED_ABORTED")
+
+    assert RequestStatus.FINISHED_ABORTED is FinishRequests(None).status

@@ -1,0 +1,104 @@
+"""The machine is one total function over the events."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from kvsched_fp import (
+    AddRequest,
+    FinishRequests,
+    InvalidEvent,
+    PauseState,
+    ResetPrefixCache,
+    Schedule,
+    SchedulerState,
+    SetPauseState,
+    StepResult,
+    Update,
+    add_request,
+    finish_requests,
+    reset_prefix_cache,
+    schedule,
+    set_pause_state,
+    step,
+    update,
+)
+from kvsched_fp.ids import RequestId, StepId
+from tests.unit.refusal import refused
+from tests.unit.worlds import make_config, make_request, make_result, make_state, run_steps
+
+
+def busy_state() -> SchedulerState:
+    """Make a state with one step in flight."""
+    state = run_steps(make_state(make_config(), make_request("a")), 1)
+    return schedule(add_request(state, make_request("b")))[0]
+
+
+def test_each_event_is_one_function() -> None:
+    """[M-STEP-01] `step` gives what the function of the event gives, and the outcome beside it."""
+    state = busy_state()
+    result = make_result(state, state.in_flight[0])
+    request = make_request("c")
+    ids = [RequestId("a")]
+
+    assert schedule(state) == step(state, Schedule())
+    assert schedule(state, throttle_prefills=True) == step(state, Schedule(throttle_prefills=True))
+    assert (update(state, result), None) == step(state, Update(result))
+    assert (add_request(state, request), None) == step(state, AddRequest(request))
+    assert (finish_requests(state, ids), None) == step(state, FinishRequests(ids))
+    assert (finish_requests(state, None), None) == step(state, FinishRequests(None))
+    assert (set_pause_state(state, PauseState.PAUSED_ALL), None) == step(
+        state, SetPauseState(PauseState.PAUSED_ALL)
+    )
+    assert reset_prefix_cache(state) == step(state, ResetPrefixCache())
+    assert reset_prefix_cache(state, reset_running_requests=True) == step(state, ResetPrefixCache(True))
+
+
+def test_throttle_and_status_are_passed_on() -> None:
+    """[M-STEP-01] The fields of an event count."""
+    state = run_steps(make_state(make_config(), make_request("a")), 1)
+    state = add_request(state, make_request("b"))
+
+    assert step(state, Schedule())[1] != step(state, Schedule(throttle_prefills=True))[1]
+
+
+BAD = [
+    (AddRequest(make_request("a")), "request_id", "a"),
+    (AddRequest(make_request("c", 65)), "prompt_token_ids", "65 tokens"),
+    (FinishRequests(["z"]), "request_ids", "z"),
+    (Update(StepResult(step_id=StepId(9))), "step_id", 9),
+    (Update(StepResult(step_id=StepId(2), sampled_token_ids={"z": (1,)})), "sampled_token_ids", "z"),
+    (Update(StepResult(step_id=StepId(2), sampled_token_ids={"a": (-1,)})), "sampled_token_ids", -1),
+    (SetPauseState("off"), "pause_state", "off"),
+    (None, "event", None),
+    ("schedule", "event", "schedule"),
+    (Schedule, "event", Schedule),
+]
+
+
+@pytest.mark.parametrize(("event", "field", "value"), BAD, ids=lambda part: str(part)[:40])
+def test_event_that_makes_no_sense_is_refused(event: Any, field: str, value: object) -> None:
+    """[M-STEP-01] It raises InvalidEvent, and the state that the caller holds is what it was."""
+    state = busy_state()
+    with refused(InvalidEvent, field, value, "", state=state):
+        step(state, event)
+
+
+def test_refused_event_can_be_followed_by_a_good_one() -> None:
+    """[M-STEP-01] Nothing is half done: the machine goes on as if the bad event had not come."""
+    state = busy_state()
+    untouched = copy.deepcopy(state)
+    with pytest.raises(InvalidEvent):
+        step(state, Update(StepResult(step_id=StepId(2), sampled_token_ids={"a": (1,), "b": (-1,)})))
+    good = Update(make_result(state, state.in_flight[0]))
+
+    assert step(untouched, good) == step(state, good)
+
+
+def test_equal_events_give_equal_results() -> None:
+    """[M-STEP-02] Results and requests that are equal, not the same, lead to the same state."""
+    states = [step(busy_state(), AddRequest(make_request("c")))[0] for _ in range(2)]
+
+    assert states[0] == states[1]
+    assert hash(states[0]) == hash(states[1])

@@ -1,0 +1,231 @@
+"""What a client may ask for, and the counters of a live request."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyrsistent import pvector
+
+from kvsched_fp import (
+    FinishReason,
+    InvalidEvent,
+    OracleBug,
+    Progress,
+    RepetitionDetection,
+    Request,
+    RequestStatus,
+    SamplingParams,
+)
+from kvsched_fp.ids import BlockHash
+from kvsched_fp.request import (
+    FINISH_REASONS,
+    LEGAL_MOVES,
+    MAX_TOKEN_ID,
+    PrefillStats,
+    check_token_ids,
+    is_finished,
+    known_tokens,
+    move,
+    num_known_tokens,
+)
+from tests.unit.refusal import refused
+
+PARAMS = SamplingParams(max_tokens=1)
+LIVE = [RequestStatus.WAITING, RequestStatus.RUNNING, RequestStatus.PREEMPTED]
+
+
+def make(**fields: Any) -> Request:
+    """Make a request from plain fields."""
+    return Request(**{"request_id": "a", "prompt_token_ids": (1,), "sampling_params": PARAMS} | fields)
+
+
+BAD = [
+    (lambda: make(request_id=""), "request_id", "", "non-empty"),
+    (lambda: make(request_id=7), "request_id", 7, "non-empty string"),
+    (lambda: make(prompt_token_ids=()), "prompt_token_ids", (), "at least one"),
+    (lambda: make(prompt_token_ids=[1, -1]), "prompt_token_ids", -1, "from 0 to"),
+    (lambda: make(prompt_token_ids=[2**63]), "prompt_token_ids", 2**63, f"to {2**63 - 1}"),
+    (lambda: make(prompt_token_ids=[1.0]), "prompt_token_ids", 1.0, "integers"),
+    (lambda: make(prompt_token_ids=["1"]), "prompt_token_ids", "1", "integers"),
+    (lambda: make(prompt_token_ids=[True]), "prompt_token_ids", True, "integers"),
+    (lambda: make(prompt_token_ids=[None]), "prompt_token_ids", None, "integers"),
+    (lambda: make(prompt_token_ids=5), "prompt_token_ids", 5, "one after another"),
+    (lambda: make(prompt_token_ids="ab"), "prompt_token_ids", "a", "integers"),
+    (lambda: make(sampling_params=None), "sampling_params", None, "a SamplingParams"),
+    (lambda: make(arrival_time="now"), "arrival_time", "now", "a finite number"),
+    (lambda: make(arrival_time=float("inf")), "arrival_time", float("inf"), "a finite number"),
+    (lambda: make(priority=0.5), "priority", 0.5, "an integer"),
+    (lambda: make(priority=None), "priority", None, "an integer"),
+    (lambda: make(client_index=-1), "client_index", -1, ">= 0"),
+    (lambda: make(client_index="0"), "client_index", "0", ">= 0"),
+    (lambda: make(cache_salt=7), "cache_salt", 7, "a string or None"),
+    (lambda: SamplingParams(max_tokens=0), "max_tokens", 0, ">= 1"),
+    (lambda: SamplingParams(max_tokens=1, eos_token_id=-1), "eos_token_id", -1, "from 0 to"),
+    (lambda: SamplingParams(max_tokens=1, eos_token_id="</s>"), "eos_token_id", "</s>", "integers"),
+    (lambda: SamplingParams(max_tokens=1, stop_token_ids=7), "stop_token_ids", 7, "one after another"),
+    (lambda: SamplingParams(max_tokens=1, stop_token_ids=[-7]), "stop_token_ids", -7, "from 0 to"),
+    (lambda: SamplingParams(max_tokens=1.5), "max_tokens", 1.5, ">= 1"),
+    (lambda: SamplingParams(max_tokens=True), "max_tokens", True, ">= 1"),
+    (lambda: SamplingParams(max_tokens=None), "max_tokens", None, ">= 1"),
+    (lambda: SamplingParams(max_tokens=1, min_tokens=-1), "min_tokens", -1, ">= 0"),
+    (lambda: SamplingParams(max_tokens=1, min_tokens="0"), "min_tokens", "0", ">= 0"),
+    (lambda: RepetitionDetection(max_pattern_size=-1), "max_pattern_size", -1, ">= 0"),
+    (lambda: RepetitionDetection(max_pattern_size="1"), "max_pattern_size", "1", "an integer"),
+    (lambda: RepetitionDetection(max_pattern_size=1, min_count=2.0), "min_count", 2.0, "an integer"),
+    (
+        lambda: RepetitionDetection(max_pattern_size=2, min_pattern_size=3),
+        "min_pattern_size",
+        3,
+        "<= max_pattern_size = 2",
+    ),
+    (lambda: RepetitionDetection(max_pattern_size=2, min_pattern_size=-1), "min_pattern_size", -1, "0 <="),
+    (lambda: RepetitionDetection(max_pattern_size=2, min_count=1), "min_count", 1, ">= 2"),
+]
+
+
+@pytest.mark.parametrize(("build", "field", "value", "allowed"), BAD)
+def test_bad_field_is_refused(build: Callable[[], object], field: str, value: object, allowed: str) -> None:
+    """A field that makes no sense raises InvalidEvent with its name, its value and what is allowed."""
+    with refused(InvalidEvent, field, value, allowed):
+        build()
+
+
+def test_arrival_that_is_not_a_number_is_refused() -> None:
+    """NaN would be in no place of an order."""
+    with pytest.raises(InvalidEvent, match="arrival_time: got nan"):
+        make(arrival_time=float("nan"))
+
+
+def test_extreme_values_are_accepted() -> None:
+    """The least and the greatest values of each field are allowed."""
+    request = make(prompt_token_ids=[0, MAX_TOKEN_ID])
+    off = RepetitionDetection(max_pattern_size=0, min_count=0)
+
+    assert 2 == request.num_prompt_tokens
+    assert 0 == off.max_pattern_size
+
+
+def test_request_never_changes() -> None:
+    """[M-REQ-01] A request is frozen, and keeps a copy of the prompt that it was made from."""
+    prompt = [1, 2, 3]
+    request = make(prompt_token_ids=prompt)
+    prompt.append(4)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        request.priority = 1
+
+    assert (1, 2, 3) == request.prompt_token_ids
+    assert hash(make(prompt_token_ids=(1, 2, 3))) == hash(request)
+
+
+@pytest.mark.parametrize("to", list(RequestStatus))
+@pytest.mark.parametrize("status", list(RequestStatus))
+def test_only_moves_in_the_table_are_made(status: RequestStatus, to: RequestStatus) -> None:
+    """[M-REQ-02] A legal move gives the new status; any other is our bug."""
+    if to in LEGAL_MOVES[status]:
+        assert to is move(status, to)
+    else:
+        with pytest.raises(OracleBug, match=f"{status.name} -> {to.name}"):
+            move(status, to)
+
+
+def test_table_of_moves_is_the_life_of_a_request() -> None:
+    """[M-REQ-02] A request waits, runs, is preempted and runs again, and may end at any time, once."""
+    final = set(RequestStatus) - set(LIVE)
+
+    assert set(RequestStatus) == set(LEGAL_MOVES)
+    assert final | {RequestStatus.RUNNING} == LEGAL_MOVES[RequestStatus.WAITING]
+    assert final | {RequestStatus.PREEMPTED} == LEGAL_MOVES[RequestStatus.RUNNING]
+    assert final | {RequestStatus.RUNNING} == LEGAL_MOVES[RequestStatus.PREEMPTED]
+    assert all(frozenset() == LEGAL_MOVES[status] for status in final)
+
+
+def test_every_final_status_has_a_reason() -> None:
+    """A final status is one with a reason; an ignored request is told as one cut by length."""
+    assert {status for status in RequestStatus if is_finished(status)} == set(FINISH_REASONS)
+    assert not any(map(is_finished, LIVE))
+    assert FinishReason.LENGTH is FINISH_REASONS[RequestStatus.FINISHED_IGNORED]
+    assert set(FinishReason) == set(FINISH_REASONS.values())
+
+
+TOKEN_LISTS = st.lists(st.integers(0, 9), max_size=9)
+
+
+@given(TOKEN_LISTS.filter(bool), TOKEN_LISTS, st.data())
+def test_known_tokens_are_prompt_and_output(
+    prompt: list[int], output: list[int], data: st.DataObject
+) -> None:
+    """[M-REQ-03] What is known is the prompt and then the output, and any piece of it can be read."""
+    request = make(prompt_token_ids=prompt)
+    progress = Progress(output_token_ids=pvector(output))
+    known = (*prompt, *output)
+    start = data.draw(st.integers(0, len(known)))
+    end = data.draw(st.integers(start, len(known)))
+
+    assert len(known) == num_known_tokens(request, progress)
+    assert known[start:end] == known_tokens(request, progress, start, end)
+
+
+FULL_PROGRESS = Progress(
+    status=RequestStatus.RUNNING,
+    num_computed_tokens=5,
+    num_in_flight_tokens=3,
+    is_prefill_chunk=True,
+    output_token_ids=pvector([8, 9]),
+    block_hashes=(BlockHash(b"h"),),
+    num_preemptions=2,
+    num_stale_output_tokens=1,
+    drop_stale_output=True,
+    prefill_stats=PrefillStats(4, 3, 1),
+)
+"""Every field differs from its default."""
+
+
+@pytest.mark.parametrize(("num_new_tokens", "in_prompt"), [(1, True), (2, False)])
+def test_scheduled_tokens_count_as_computed_and_in_flight(num_new_tokens: int, in_prompt: bool) -> None:
+    """[M-REQ-03] Of 7 known tokens, 6 counted as computed leave prompt to compute, 7 do not."""
+    expected = attrs.evolve(
+        FULL_PROGRESS,
+        num_computed_tokens=5 + num_new_tokens,
+        num_in_flight_tokens=3 + num_new_tokens,
+        is_prefill_chunk=in_prompt,
+    )
+
+    assert expected == FULL_PROGRESS.after_schedule(num_new_tokens, num_tokens=7)
+
+
+def test_result_without_tokens_changes_two_counters_only() -> None:
+    """`without_output` keeps every field that it does not take."""
+    expected = attrs.evolve(FULL_PROGRESS, num_in_flight_tokens=0, num_stale_output_tokens=4)
+
+    assert expected == FULL_PROGRESS.without_output(0, 4)
+
+
+def test_result_with_tokens_takes_the_statistics_away() -> None:
+    """`with_output` keeps every field that it does not take, but for the statistics of the prefill."""
+    hashes = (BlockHash(b"h"), BlockHash(b"i"))
+    expected = attrs.evolve(
+        FULL_PROGRESS,
+        num_in_flight_tokens=0,
+        num_stale_output_tokens=4,
+        output_token_ids=pvector([8, 9, 10]),
+        block_hashes=hashes,
+        prefill_stats=None,
+    )
+
+    assert expected == FULL_PROGRESS.with_output(0, 4, pvector([8, 9, 10]), hashes)
+
+
+@given(st.lists(st.one_of(st.integers(-2, 2), st.integers(2**63 - 2, 2**63 + 1), st.booleans(), st.none())))
+def test_token_ids_are_checked_one_by_one(token_ids: list[Any]) -> None:
+    """The check refuses exactly the lists with something that is no integer in range, naming the first."""
+    bad = [item for item in token_ids if type(item) is not int or not 0 <= item <= MAX_TOKEN_ID]
+    if not bad:
+        check_token_ids("field", token_ids)
+        return
+    with pytest.raises(InvalidEvent) as caught:
+        check_token_ids("field", token_ids)
+
+    assert (bad[0], type(bad[0])) == (caught.value.value, type(caught.value.value))

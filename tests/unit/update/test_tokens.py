@@ -1,0 +1,202 @@
+"""Taking in what one step brought for one request."""
+
+import pytest
+
+from kvsched_fp import (
+    FinishReason,
+    Progress,
+    SchedulerState,
+    StepResult,
+    add_request,
+    finish_requests,
+    reset_prefix_cache,
+    schedule,
+    update,
+)
+from kvsched_fp.ids import RequestId
+from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.outputs import EngineOutput
+from kvsched_fp.request import PrefillStats
+from tests.unit.worlds import (
+    make_config,
+    make_request,
+    make_result,
+    make_state,
+    run_step,
+    run_steps,
+    tokens_told,
+)
+
+A, B = map(RequestId, "ab")
+
+
+def told(state: SchedulerState) -> list[EngineOutput]:
+    """List what client 0 was told."""
+    return list(state.emitted.clients[0].outputs)
+
+
+def test_tokens_are_no_longer_in_flight_when_they_are_back() -> None:
+    """[U-TOK-01] Each result takes away what its step had scheduled, whether it sampled or not."""
+    state = make_state(make_config(max_num_batched_tokens=8), make_request("a", 20))
+    for _ in range(3):
+        state, _ = schedule(state)
+    in_flight = [state.progress[A].num_in_flight_tokens]
+    for output in state.in_flight:
+        state = update(state, StepResult(step_id=output.step_id))
+        in_flight.append(state.progress[A].num_in_flight_tokens)
+
+    assert [20, 12, 4, 0] == in_flight
+
+
+def test_piece_of_a_prompt_brings_no_output() -> None:
+    """[U-TOK-01] A row without tokens is not told to the client."""
+    state, _ = run_step(make_state(make_config(max_num_batched_tokens=8), make_request("a", 20)))
+
+    assert {} == tokens_told(state)
+
+
+def test_result_of_a_request_that_has_left_is_ignored() -> None:
+    """[U-TOK-02] It was ended from outside while it was in flight."""
+    state, output = schedule(make_state(make_config(), make_request("a"), make_request("b")))
+    late = make_result(state, output)
+    state = update(finish_requests(state, [A]), late)
+
+    assert {"b": (7,)} == tokens_told(state)
+    assert {B} == set(state.progress)
+
+
+def two_stale_steps(*, reset: bool) -> tuple[SchedulerState, Progress]:
+    """Make a state in which `b` was preempted with steps of 4 and 2 tokens in flight."""
+    config = make_config(
+        usable_blocks=7, max_model_len=24, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False
+    )
+    state = make_state(config, make_request("a", 22), make_request("b", 6))
+    state, _ = schedule(state)
+    state, _ = schedule(state)
+    if reset:
+        state, _ = reset_prefix_cache(state, reset_running_requests=True)
+    else:
+        for _ in range(4):
+            state, _ = schedule(state)
+    return state, state.progress[B]
+
+
+@pytest.mark.parametrize(("reset", "output"), [(False, {"b": (6,)}), (True, {})])
+def test_stale_share_is_drained_step_by_step(reset: bool, output: dict[str, tuple[int, ...]]) -> None:
+    """[U-TOK-03, M-REL-03] Its tokens are delivered, or dropped; the live counters stay at nothing."""
+    state, progress = two_stale_steps(reset=reset)
+    shares = [progress.num_stale_output_tokens]
+    for step in state.in_flight[:2]:
+        state = update(state, make_result(state, step))
+        shares.append(state.progress[B].num_stale_output_tokens)
+
+    assert [6, 2, 0] == shares
+    assert output == {key: ids for key, ids in tokens_told(state).items() if key == B}
+    assert 0 == state.progress[B].num_computed_tokens
+    assert 0 == state.progress[B].num_in_flight_tokens
+
+
+def test_share_that_is_dropped_does_not_take_the_fresh_one_with_it() -> None:
+    """[U-TOK-03] After a reset `a` is admitted at once; the token of the new step counts."""
+    state, first = schedule(make_state(make_config(), make_request("a")))
+    late = make_result(state, first, {"a": (5,)})
+    state, _ = reset_prefix_cache(state, reset_running_requests=True)
+    state, second = schedule(state)
+    state = update(state, late)
+
+    assert (7, 0) == (state.progress[A].num_in_flight_tokens, state.progress[A].num_stale_output_tokens)
+
+    state = update(state, make_result(state, second, {"a": (6,)}))
+
+    assert {"a": (6,)} == tokens_told(state)
+    assert [6] == list(state.progress[A].output_token_ids)
+
+
+def test_tokens_behind_the_one_that_stops_are_cut_off() -> None:
+    """[U-TOK-04] Of 1, 7, 9 the client gets 1 and 7, with the reason."""
+    state, _ = run_step(make_state(make_config(), make_request("a", stop_token_ids=[7])), a=(1, 7, 9))
+
+    assert [((1, 7), FinishReason.STOP, 7)] == [
+        (output.new_token_ids, output.finish_reason, output.stop_reason) for output in told(state)
+    ]
+
+
+def test_several_tokens_are_appended_in_order() -> None:
+    """[U-TOK-04] None of them stops the output."""
+    state, _ = run_step(make_state(make_config(), make_request("a")), a=(3, 1, 2))
+
+    assert [3, 1, 2] == list(state.progress[A].output_token_ids)
+    assert [(3, 1, 2)] == [output.new_token_ids for output in told(state)]
+    assert told(state)[0].finish_reason is None
+
+
+def test_output_ends_at_the_longest_length() -> None:
+    """[U-TOK-04] Prompt and output together have at most `max_model_len` tokens."""
+    state, _ = run_step(make_state(make_config(max_model_len=8), make_request("a", 6)), a=(1, 2, 3))
+
+    assert [((1, 2), FinishReason.LENGTH)] == [
+        (output.new_token_ids, output.finish_reason) for output in told(state)
+    ]
+
+
+@pytest.mark.parametrize(("num_tokens", "num_hashes"), [(1, 2), (2, 2), (4, 2), (5, 3), (6, 3)])
+def test_block_that_tokens_fill_is_hashed_at_once(num_tokens: int, num_hashes: int) -> None:
+    """[U-TOK-05] A prompt of 7 and new tokens fill two or three blocks, hashed as a whole."""
+    config = make_config()
+    tokens = tuple(range(num_tokens))
+    state, _ = run_step(make_state(config, make_request("a", cache_salt="s")), a=tokens)
+    known = (*state.requests[A].prompt_token_ids, *tokens)
+    hashes = list(state.progress[A].block_hashes)
+
+    assert num_hashes == len(hashes)
+    assert list(extend_block_hashes(config.block_hasher, (), known, 0, 4, "s")) == hashes
+
+
+def test_block_is_cached_when_it_is_scheduled_not_when_it_is_filled() -> None:
+    """[U-TOK-05, K-CACHE-01] The eighth token is known after step 1, and computed in step 2."""
+    state, _ = run_step(make_state(make_config(), make_request("a")))
+
+    assert 1 == len(state.kv.pool.cached)
+    assert 2 == len(schedule(state)[0].kv.pool.cached)
+
+
+def test_requests_that_stop_give_back_in_the_order_of_the_batch() -> None:
+    """[U-TOK-06] `b` ran before `a`, so its blocks are the first at the front, the last ones last."""
+    requests = [make_request("b", 6, max_tokens=1), make_request("a", 6, max_tokens=1)]
+    state, _ = run_step(make_state(make_config(enable_prefix_caching=False), *requests))
+
+    assert [4, 3, 2, 1, 5, 6] == state.kv.pool.free_blocks()[:6]
+    assert ("b", "a") == state.finished_request_ids
+
+
+def test_request_gives_back_within_the_update_that_stops_it() -> None:
+    """[U-TOK-06] Nothing is held when the update is done, and the end goes out with the next step."""
+    state, _ = run_step(make_state(make_config(), make_request("a", max_tokens=1)))
+
+    assert 16 == state.kv.pool.num_free_blocks
+    assert ("a",) == schedule(state)[1].finished_request_ids
+
+
+def test_first_output_carries_the_statistics_of_the_prefill() -> None:
+    """[U-TOK-07] Of 12 tokens 8 were found, 4 computed, and these stored; later outputs have none."""
+    state, _ = run_step(make_state(make_config(), make_request("a", 12, tokens=(1,) * 8)))
+    state, _ = run_step(add_request(state, make_request("b", 12, tokens=(1,) * 8)))
+    stats = {output.request_id: output.prefill_stats for output in told(state)}
+
+    assert {"a": None, "b": PrefillStats(12, 4, 8, 4)} == stats
+    assert [None, None] == [output.prefill_stats for output in told(run_steps(state, 1))]
+
+
+def test_first_output_may_come_after_several_pieces() -> None:
+    """[U-TOK-07] The statistics wait until there is an output; what is found is that of the first piece."""
+    state = run_steps(make_state(make_config(max_num_batched_tokens=8), make_request("a", 18)), 3)
+
+    assert [PrefillStats(18, 18, 0, 16)] == [output.prefill_stats for output in told(state)]
+
+
+def test_nothing_is_stored_without_prefix_caching() -> None:
+    """[U-TOK-07] All is computed and nothing is stored."""
+    config = make_config(enable_prefix_caching=False)
+    state, _ = run_step(make_state(config, make_request("a", 12)))
+
+    assert [PrefillStats(12, 12, 0, 0)] == [output.prefill_stats for output in told(state)]
