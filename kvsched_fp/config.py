@@ -125,6 +125,8 @@ class SchedulerConfig:
 
         Raises `InvalidConfig` for a key that is not a field, or a value that is not allowed.
         """
+        if not isinstance(values, Mapping):
+            raise InvalidConfig("config", values, "a mapping from field to value")
         known = [field.name for field in attrs.fields(cls)]
         for key in values:
             if key not in known:

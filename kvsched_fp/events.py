@@ -5,8 +5,8 @@ is the union; `machine.step()` is total over it.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -30,7 +30,11 @@ class PauseState(enum.Enum):
 def _freeze_tokens(
     tokens: Mapping[RequestId, Iterable[int]],
 ) -> OrderedMap[RequestId, tuple[int, ...]]:
-    return OrderedMap.adopt({request_id: tuple(ids) for request_id, ids in tokens.items()})
+    try:
+        return OrderedMap.adopt({request_id: tuple(ids) for request_id, ids in tokens.items()})
+    except (TypeError, AttributeError):
+        allowed = "a mapping from request id to token ids"
+        raise InvalidEvent("sampled_token_ids", tokens, allowed) from None
 
 
 def _freeze_ids(request_ids: Iterable[RequestId] | None) -> tuple[RequestId, ...] | None:
@@ -38,14 +42,27 @@ def _freeze_ids(request_ids: Iterable[RequestId] | None) -> tuple[RequestId, ...
         return None
     if isinstance(request_ids, str):
         return (RequestId(request_ids),)
-    return tuple(dict.fromkeys(request_ids))
+    try:
+        return tuple(dict.fromkeys(request_ids))
+    except TypeError:
+        raise InvalidEvent("request_ids", request_ids, "ids of live requests, or None for all") from None
+
+
+def _is_a(kind: type, allowed: str) -> "Callable[[object, attrs.Attribute[Any], object], None]":
+    """Make a validator that refuses values of any other type."""
+
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+        if type(value) is not kind:
+            raise InvalidEvent(attribute.name, value, allowed)
+
+    return check
 
 
 @attrs.frozen(kw_only=True)
 class StepResult:
     """What the model runner returned for one step. Upstream: `v1/outputs.py::ModelRunnerOutput`."""
 
-    step_id: StepId
+    step_id: StepId = attrs.field(validator=_is_a(int, "the number of a step"))
     """The step that this answers; it must be the oldest in flight."""
     sampled_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(
         factory=OrderedMap, converter=_freeze_tokens
@@ -57,7 +74,7 @@ class StepResult:
 class AddRequest:
     """A client sent a request."""
 
-    request: Request
+    request: Request = attrs.field(validator=_is_a(Request, "a Request"))
     """Its id must not be live."""
 
 
@@ -79,7 +96,7 @@ class FinishRequests:
 class Schedule:
     """The engine asks for the next step."""
 
-    throttle_prefills: bool = False
+    throttle_prefills: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
     """Whether the data-parallel cadence holds prompts back in this step."""
 
 
@@ -87,7 +104,7 @@ class Schedule:
 class Update:
     """The model runner returned the oldest step in flight."""
 
-    result: StepResult
+    result: StepResult = attrs.field(validator=_is_a(StepResult, "a StepResult"))
     """What it returned."""
 
 
@@ -103,7 +120,7 @@ class SetPauseState:
 class ResetPrefixCache:
     """Forget all cached blocks, as after a change of weights."""
 
-    reset_running_requests: bool = False
+    reset_running_requests: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
     """Preempt what runs first, so that the reset cannot fail."""
 
 

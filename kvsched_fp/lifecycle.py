@@ -7,7 +7,7 @@ Rules
 [M-LIFE-01] A request is added with an id that is not live and a prompt that fits `max_model_len`; it waits
     behind the others (FCFS) or in its place (priority). Its full blocks are hashed at once.
 [M-LIFE-02] Requests that are ended from outside leave at once, in the order given, whatever they were
-    doing; their results that are still in flight will be ignored [U-TOK-02].
+    doing; their results that are still in flight will be ignored, unless the id is live again [U-TOK-02].
 [M-LIFE-03] Pausing changes nothing but what the next steps may schedule.
 [K-RESET-01] The prefix cache is reset only if no block is held.
 [K-RESET-02] A reset that includes running requests preempts them first, the last one first, so that they
@@ -39,6 +39,8 @@ def add_request(state: SchedulerState, request: Request) -> SchedulerState:
 
     Raises `InvalidEvent` for an id that is live, or a prompt longer than `max_model_len`.
     """
+    if not isinstance(request, Request):
+        raise InvalidEvent("request", request, "a Request")
     config = state.config
     request_id = request.request_id
     if request_id in state.requests:

@@ -8,7 +8,8 @@ Rules
 [M-REL-03] Its tokens in flight become stale. Normally they are still delivered when they come
     back, and it is not admitted before; after a forced reset they are dropped, and it may be
     admitted at once.
-[M-REL-04] A share that is stale from an earlier preemption and still in flight stays dropped if it was.
+[M-REL-04] A share that is stale from an earlier preemption and still in flight stays dropped if it was; it
+    cannot be told apart from the later share, so both are dropped.
 [M-REL-05] A request that ends gives back all its blocks and leaves the state; its id is told to the
     model runner with the next step, and to its client if the config asks for it.
 

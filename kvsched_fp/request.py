@@ -86,9 +86,12 @@ def _freeze_stop_token_ids(token_ids: Iterable[int]) -> frozenset[int]:
 
 
 def _iterate(field: str, value: Iterable[int]) -> Iterable[int]:
-    if not isinstance(value, Iterable):
-        raise InvalidEvent(field, value, "token ids, one after another")
-    return value
+    try:
+        frozen = tuple(value)
+        hash(frozen)
+    except TypeError:
+        raise InvalidEvent(field, value, "token ids, one after another") from None
+    return frozen
 
 
 @attrs.frozen(kw_only=True)
@@ -139,6 +142,13 @@ class SamplingParams:
     def __attrs_post_init__(self) -> None:
         _require(_is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens, ">= 1")
         _require(_is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, ">= 0")
+        limit = f"at most max_tokens = {self.max_tokens}"
+        _require(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, limit)
+        detection, skip = self.repetition_detection, self.skip_reading_prefix_cache
+        allowed = "a RepetitionDetection or None"
+        is_detection = detection is None or isinstance(detection, RepetitionDetection)
+        _require(is_detection, "repetition_detection", detection, allowed)
+        _require(isinstance(skip, bool), "skip_reading_prefix_cache", skip, "True or False")
         if self.eos_token_id is not None:
             check_token_ids("eos_token_id", (self.eos_token_id,))
         check_token_ids("stop_token_ids", tuple(self.stop_token_ids))

@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 from kvsched_fp.cli.check import check
+from kvsched_fp.cli.explain import explain
 from kvsched_fp.cli.failures import EXIT_INTERRUPTED, exit_code_of
 from kvsched_fp.cli.run import run
+from kvsched_fp.cli.shrink import shrink_command
 from kvsched_fp.errors import KvschedError
 
 
@@ -36,3 +38,5 @@ def main() -> None:
 
 main.add_command(run)
 main.add_command(check)
+main.add_command(explain)
+main.add_command(shrink_command)

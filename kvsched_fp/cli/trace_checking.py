@@ -14,7 +14,7 @@ import attrs
 
 from kvsched_fp.cli.checks import Checker, CheckMode
 from kvsched_fp.cli.failures import EXIT_DIFFERENT, exit_code_of
-from kvsched_fp.errors import KvschedError
+from kvsched_fp.errors import KvschedError, TraceError
 from kvsched_fp.trace.header import count_other_sources
 from kvsched_fp.trace.reader import open_trace_reader
 from kvsched_fp.trace.replay import Replayed
@@ -73,7 +73,9 @@ def check_file(path: Path, options: CheckOptions, tell: Callable[[int], object])
             checker.finish()
             tell(reader.tell())
     except (KvschedError, MemoryError) as error:
-        text = str(error) or f"{path}: out of memory"
+        text = str(error) or "out of memory"
+        if not isinstance(error, TraceError):
+            text = f"{path}: {text}"
         return FileReport(path=str(path), error=text, exit_code=exit_code_of(error))
     return FileReport(
         path=str(path),

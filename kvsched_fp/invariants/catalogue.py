@@ -63,7 +63,7 @@ def _check(checks: "Checks[Subject]", subject: Subject) -> None:
     for invariant_id, predicate in checks:
         try:
             evidence = predicate(subject)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
             # Predicates lean on the ones before them; a subject that makes one stumble is broken too.
             evidence = f"cannot be checked: {error!r}"
         if evidence is not None:

@@ -31,6 +31,6 @@ def blocks_under(
     return () if blocks is None else as_tuple(blocks)
 
 
-def elements_from(vector: ObjectVector[T], start: int) -> tuple[T, ...]:
+def elements_from(vector: IntVector, start: int) -> tuple[int, ...]:
     """Give the elements of a table from `start` on."""
-    return tuple([vector[index] for index in range(start, len(vector))])
+    return tuple(vector.between(start, len(vector)))

@@ -19,10 +19,11 @@ Upstream: `v1/core/kv_cache_manager.py::allocate_slots`,
 """
 
 from kvsched_fp.ids import BlockId
-from kvsched_fp.kvcache.chunked import make_object_vector
+from kvsched_fp.kvcache.chunked import make_int_vector
 from kvsched_fp.kvcache.coordinator import (
     GroupTable,
     OpenKVCache,
+    as_block_ids,
     cache_full_blocks,
     take_blocks,
 )
@@ -73,7 +74,7 @@ def admit_slots(
     headroom = config.watermark_blocks if others_run else 0  # [K-FIT-03]
     # A request that waits with blocks in hand has no hit, and one with a hit has no blocks.
     tables = kv.tables.get(request.request_id) or tuple(
-        GroupTable(make_object_vector(block_ids), len(block_ids)) for block_ids in hit
+        GroupTable(make_int_vector(block_ids), len(block_ids)) for block_ids in hit
     )
     num_evictable = sum(map(kv.pool.count_evictable, hit))  # [K-FIT-02]
     room = kv.pool.num_free_blocks - headroom - num_evictable
@@ -93,7 +94,7 @@ def admit_slots(
     num_tokens_to_cache = min(num_tokens, num_known)
     cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache)
     kv.tables[request.request_id] = cached
-    return tuple(tuple(table.block_ids) for table in cached)
+    return tuple(as_block_ids(table.block_ids) for table in cached)
 
 
 def _num_missing(kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int) -> list[int] | None:

@@ -5,7 +5,7 @@ one, so a pool of 32,000 blocks costs 0.4 ms per collection of the youngest gene
 (`tests/bench/persistent.py`). Here it visits the chunks that changed. Chunks of packed integers are
 bytes, which it does not visit at all, compare with one `memcmp`, and take 4 bytes per element.
 
-A vector that keeps its length is opened for one call. `opened[i >> SHIFT][i & MASK]` reads or writes
+A vector whose elements change is opened for one call. `opened[i >> SHIFT][i & MASK]` reads or writes
 element i; the chunk is thawed on the first touch, in `__missing__`, so that every later access stays in C.
 """
 
@@ -19,23 +19,53 @@ import attrs
 SHIFT = 8
 CHUNK_SIZE = 1 << SHIFT
 MASK = CHUNK_SIZE - 1
+_INT_SIZE = array("i").itemsize
+_CHUNK_BYTES = CHUNK_SIZE * _INT_SIZE
 
 T = TypeVar("T")
 
 
 @attrs.frozen
 class IntVector:
-    """A persistent vector of 32-bit integers."""
+    """A persistent vector of 32-bit integers; it can grow at the end."""
 
-    chunks: tuple[bytes, ...]
-    """The elements, packed in native byte order, `CHUNK_SIZE` to a chunk."""
+    chunks: tuple[bytes, ...] = ()
+    """The elements, packed in native byte order, `CHUNK_SIZE` to a chunk; no chunk is empty."""
+
+    def __len__(self) -> int:
+        chunks = self.chunks
+        if not chunks:
+            return 0
+        return (len(chunks) - 1 << SHIFT) + len(chunks[-1]) // _INT_SIZE
 
     def __iter__(self) -> Iterator[int]:
         for chunk in self.chunks:
             yield from array("i", chunk)
 
+    def __reversed__(self) -> Iterator[int]:
+        for chunk in reversed(self.chunks):
+            yield from reversed(array("i", chunk))
+
     def __getitem__(self, index: int) -> int:
         return array("i", self.chunks[index >> SHIFT])[index & MASK]
+
+    def between(self, start: int, end: int) -> "array[int]":
+        """Give the elements from `start` to `end` (exclusive)."""
+        first = start >> SHIFT
+        offset = first << SHIFT
+        joined = b"".join(self.chunks[first : (end + MASK) >> SHIFT])
+        return array("i", joined)[start - offset : end - offset]
+
+    def extend(self, elements: Iterable[int]) -> "IntVector":
+        """Append `elements`. Cost: the last chunk and the new ones."""
+        packed = array("i", elements).tobytes()
+        chunks = self.chunks
+        if chunks and len(chunks[-1]) < _CHUNK_BYTES:
+            packed = chunks[-1] + packed
+            chunks = chunks[:-1]
+        if len(packed) <= _CHUNK_BYTES:
+            return IntVector((*chunks, packed)) if packed else self
+        return IntVector(chunks + _split_bytes(packed))
 
 
 class OpenIntVector(dict[int, "array[int]"]):
@@ -63,41 +93,16 @@ class OpenIntVector(dict[int, "array[int]"]):
 
 @attrs.frozen
 class ObjectVector(Generic[T]):
-    """A persistent vector of anything; it can grow at the end."""
+    """A persistent vector of anything."""
 
     chunks: tuple[tuple[T, ...], ...] = ()
-    """The elements, `CHUNK_SIZE` to a chunk, the last one possibly shorter and never empty."""
-
-    def __len__(self) -> int:
-        chunks = self.chunks
-        return (len(chunks) - 1) * CHUNK_SIZE + len(chunks[-1]) if chunks else 0
+    """The elements, `CHUNK_SIZE` to a chunk."""
 
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self.chunks)
 
-    def __reversed__(self) -> Iterator[T]:
-        for chunk in reversed(self.chunks):
-            yield from reversed(chunk)
-
     def __getitem__(self, index: int) -> T:
         return self.chunks[index >> SHIFT][index & MASK]
-
-    def between(self, start: int, end: int) -> tuple[T, ...]:
-        """Give the elements from `start` to `end` (exclusive)."""
-        first = start >> SHIFT
-        offset = first << SHIFT
-        joined: tuple[T, ...] = ()
-        for chunk in self.chunks[first : (end + MASK) >> SHIFT]:
-            joined += chunk
-        return joined[start - offset : end - offset]
-
-    def extend(self, elements: tuple[T, ...]) -> "ObjectVector[T]":
-        """Append `elements`. Cost: the last chunk and the new ones."""
-        chunks = self.chunks
-        if chunks and len(chunks[-1]) < CHUNK_SIZE:
-            elements = chunks[-1] + elements
-            chunks = chunks[:-1]
-        return ObjectVector(chunks + tuple(_split(elements)))
 
 
 class OpenObjectVector(dict[int, list[T]]):
@@ -125,13 +130,16 @@ class OpenObjectVector(dict[int, list[T]]):
 
 def make_int_vector(elements: Iterable[int]) -> IntVector:
     """Pack `elements`."""
-    return IntVector(tuple(array("i", chunk).tobytes() for chunk in _split(tuple(elements))))
+    return IntVector(_split_bytes(array("i", elements).tobytes()))
 
 
 def make_object_vector(elements: Iterable[T]) -> ObjectVector[T]:
     """Freeze `elements`."""
-    return ObjectVector(tuple(_split(tuple(elements))))
+    frozen = tuple(elements)
+    return ObjectVector(
+        tuple(frozen[start : start + CHUNK_SIZE] for start in range(0, len(frozen), CHUNK_SIZE))
+    )
 
 
-def _split(elements: tuple[T, ...]) -> list[tuple[T, ...]]:
-    return [elements[start : start + CHUNK_SIZE] for start in range(0, len(elements), CHUNK_SIZE)]
+def _split_bytes(packed: bytes) -> tuple[bytes, ...]:
+    return tuple(packed[start : start + _CHUNK_BYTES] for start in range(0, len(packed), _CHUNK_BYTES))

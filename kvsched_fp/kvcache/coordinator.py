@@ -18,13 +18,14 @@ Upstream: `v1/core/kv_cache_coordinator.py`, `v1/core/single_type_kv_cache_manag
 """
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import attrs
 from immutables import Map
 
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.ids import BlockHash, BlockId, BlockKey, RequestId
-from kvsched_fp.kvcache.chunked import ObjectVector
+from kvsched_fp.kvcache.chunked import IntVector
 from kvsched_fp.kvcache.hashing import extra_keys_of_block, make_block_keys, split_block_key
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from kvsched_fp.kvcache.pool import BlockPool, OpenPool, clear_prefix_index, make_pool
@@ -36,7 +37,7 @@ from kvsched_fp.request import Progress, Request, known_tokens
 class GroupTable:
     """The blocks of one request in one group [K-TAB-01]."""
 
-    block_ids: ObjectVector[BlockId] = ObjectVector()
+    block_ids: IntVector = IntVector()
     """In token order."""
     num_cached_blocks: int = 0
     """Blocks at the front that are in the prefix index [K-TAB-02]."""
@@ -60,7 +61,12 @@ class KVCache:
         tables = self.tables.get(request_id)
         if tables is None:
             return None
-        return tuple(tuple(table.block_ids) for table in tables)
+        return tuple(as_block_ids(table.block_ids) for table in tables)
+
+
+def as_block_ids(block_ids: Iterable[int]) -> tuple[BlockId, ...]:
+    """Give unpacked integers their name back."""
+    return cast("tuple[BlockId, ...]", tuple(block_ids))
 
 
 def make_kv_cache(config: SchedulerConfig) -> KVCache:
@@ -121,11 +127,7 @@ def release_blocks(kv: OpenKVCache, request_id: RequestId) -> None:
 
 
 def cache_full_blocks(
-    kv: OpenKVCache,
-    request: Request,
-    progress: Progress,
-    tables: tuple[GroupTable, ...],
-    num_tokens: int,
+    kv: OpenKVCache, request: Request, progress: Progress, tables: tuple[GroupTable, ...], num_tokens: int
 ) -> tuple[GroupTable, ...]:
     """Enter the blocks that the first `num_tokens` tokens fill into the prefix index [K-CACHE-01].
 
@@ -155,7 +157,7 @@ def num_cached_tokens(kv: OpenKVCache, request_id: RequestId) -> int:
     return min(_num_cached_tokens_in(kv, table.block_ids) for table in tables)
 
 
-def _num_cached_tokens_in(kv: OpenKVCache, block_ids: ObjectVector[BlockId]) -> int:
+def _num_cached_tokens_in(kv: OpenKVCache, block_ids: IntVector) -> int:
     for index in range(len(block_ids) - 1, -1, -1):
         if kv.pool.key_of(block_ids[index]) is not None:
             return (index + 1) * kv.config.block_size

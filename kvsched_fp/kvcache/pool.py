@@ -161,7 +161,7 @@ class OpenPool:
         blocks = self._cached.get(key)
         return None if blocks is None else as_tuple(blocks)[0]
 
-    def key_of(self, block_id: BlockId) -> BlockKey | None:
+    def key_of(self, block_id: int) -> BlockKey | None:
         """Give the key that the block is cached under, or None."""
         return self._keys[block_id >> SHIFT][block_id & MASK]
 
@@ -209,10 +209,10 @@ class OpenPool:
                 self.num_free_blocks -= 1
             self._ref_counts[chunk][index] = count + 1
 
-    def release(self, block_ids: Iterable[BlockId], *, enable_caching: bool) -> None:
+    def release(self, block_ids: Iterable[int], *, enable_caching: bool) -> None:
         """Drop a reference to each block; the ones that nobody holds become free [K-POOL-03]."""
-        evict_first: list[BlockId] = []
-        evict_last: list[BlockId] = []
+        evict_first: list[int] = []
+        evict_last: list[int] = []
         for block_id in block_ids:
             chunk, index = block_id >> SHIFT, block_id & MASK
             count = self._ref_counts[chunk][index] - 1
@@ -228,7 +228,7 @@ class OpenPool:
         self._splice(self._prev[chunk][index], evict_last, sentinel)
         self.num_free_blocks += len(evict_first) + len(evict_last)
 
-    def cache(self, block_ids: Iterable[BlockId], new_keys: Iterable[BlockKey]) -> None:
+    def cache(self, block_ids: Iterable[int], new_keys: Iterable[BlockKey]) -> None:
         """Enter full blocks into the prefix index, each under its key."""
         keys, cached = self._keys, self._cached
         for block_id, key in zip(block_ids, new_keys, strict=True):
@@ -237,7 +237,8 @@ class OpenPool:
                 raise OracleBug(f"block {block_id} is cached already")
             chunk[index] = key
             earlier = cached.get(key)
-            cached[key] = block_id if earlier is None else (*as_tuple(earlier), block_id)
+            named = cast("BlockId", block_id)
+            cached[key] = named if earlier is None else (*as_tuple(earlier), named)
 
     def _uncache(self, block_id: BlockId, key: BlockKey) -> None:
         self._keys[block_id >> SHIFT][block_id & MASK] = None
@@ -251,7 +252,7 @@ class OpenPool:
         self._next[before >> SHIFT][before & MASK] = after
         self._prev[after >> SHIFT][after & MASK] = before
 
-    def _splice(self, before: int, block_ids: Sequence[BlockId], after: int) -> None:
+    def _splice(self, before: int, block_ids: Sequence[int], after: int) -> None:
         if not block_ids:
             return
         for block_id in block_ids:

@@ -8,6 +8,7 @@ Rules
 [S-PRE-03] A victim ahead of the cursor moves the cursor back by one, so that no request is passed over.
 [S-PRE-04] A victim that was given tokens in this step gives everything back [S-BUD-03].
 [S-PRE-05] When the victim is the request at the cursor, it gets nothing in this step.
+[S-PRE-06] Victims are taken one by one, before it is known whether even all of them suffice.
 
 Upstream: the `while True` of the running phase in `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
@@ -20,7 +21,7 @@ from kvsched_fp.schedule.plan import Plan
 
 
 def append_slots_by_preemption(plan: Plan, cursor: int, num_new_tokens: int) -> tuple[BlockIds | None, int]:
-    """Preempt until the request at `cursor` fits or is itself the victim.
+    """Preempt until the request at `cursor` fits or is itself the victim [S-PRE-06].
 
     Gives its new blocks (None if it was the victim) and the new cursor.
     """

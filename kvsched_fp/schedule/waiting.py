@@ -2,7 +2,8 @@
 
 Rules
 -----
-[S-WAIT-01] There is no waiting phase in a step that preempted, nor while everything is paused.
+[S-WAIT-01] There is no waiting phase in a step that preempted, nor while everything is paused; such a step
+    notes nothing about capacity either [S-WAIT-11].
 [S-WAIT-02] Requests that hold blocks are served before all others, and are the only ones served while
     new requests are paused.
 [S-WAIT-03] The phase ends when a budget or the number of active requests is used up.
@@ -10,7 +11,8 @@ Rules
     a position again that the late output delivers.
 [S-WAIT-05] A request starts behind its prefix hit [K-HIT-01] and gets what is known of it beyond, cut by
     the long-prefill threshold and by what is left of both budgets.
-[S-WAIT-06] Without chunked prefill, a request that does not fit whole ends the phase.
+[S-WAIT-06] Without chunked prefill, a request that does not fit whole ends the phase. The long-prefill
+    threshold comes first, so with it pieces occur even then.
 [S-WAIT-07] A request whose blocks do not fit ends the phase [K-FIT-01]: those behind it may not overtake.
 [S-WAIT-08] While prompts are held back, a request with more than one token to compute ends the phase.
 [S-WAIT-09] Skipped requests go back to where they were, as deferred, when the phase is over.

@@ -312,18 +312,23 @@ def encode_integers(values: Sequence[int]) -> list[Any]:
 
 
 def _run_length(values: Sequence[int], start: int) -> int:
-    """Count the consecutive integers from `start` on: by growing, then shrinking steps, compared in C."""
-    first = values[start]
-    end = start + 1
-    stride = 1
-    while values[end : end + stride] == tuple(range(first + end - start, first + end - start + stride)):
+    """Count the consecutive integers from `start` on; long runs are compared in C."""
+    first, length = values[start], len(values)
+    if values[-1] - first == length - 1 - start and _is_consecutive(values, start, length, first):
+        return length - start  # most often all the rest is one run
+    end, stride = start + 1, 1
+    while _is_consecutive(values, end, end + stride, first + end - start):
         end += stride
         stride *= 2
     while stride > 1:
         stride //= 2
-        if values[end : end + stride] == tuple(range(first + end - start, first + end - start + stride)):
+        if _is_consecutive(values, end, end + stride, first + end - start):
             end += stride
     return end - start
+
+
+def _is_consecutive(values: Sequence[int], start: int, end: int, first: int) -> bool:
+    return values[start:end] == tuple(range(first, first + end - start))
 
 
 def _decode_integers(json: Any, path: str) -> tuple[int, ...]:

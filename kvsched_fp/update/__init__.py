@@ -40,6 +40,8 @@ def update(state: SchedulerState, result: StepResult) -> SchedulerState:
 
 def _check_result(state: SchedulerState, result: StepResult) -> SchedulerOutput:
     """Give the output that `result` answers, or refuse it [U-STEP-01, U-STEP-02]."""
+    if not isinstance(result, StepResult):
+        raise InvalidEvent("result", result, "a StepResult")
     if not state.in_flight:
         raise InvalidEvent("step_id", result.step_id, "nothing: no step is in flight")
     output = state.in_flight[0]

@@ -3,7 +3,8 @@
 Rules
 -----
 [U-TOK-01] The step's tokens are no longer in flight, whatever became of the request.
-[U-TOK-02] A result for a request that has left the state is ignored.
+[U-TOK-02] A result for a request that has left the state is ignored. A result knows its request by id
+    only: if the id was used again meanwhile, the new request is charged with it (deviation D-05).
 [U-TOK-03] A share that is stale is drained in step with the results; its tokens are delivered, or
     dropped [M-REL-03].
 [U-TOK-04] Tokens are appended one by one until one stops the output [U-STOP-01]; the rest is cut off.

@@ -34,7 +34,7 @@ class Habits:
     max_output_len: int
     """The largest `max_tokens`."""
     num_priorities: int
-    """From 1: how many different priorities."""
+    """How many different priorities, from 1; 0 makes every request more important than the ones before."""
     arrivals: Literal["in order", "at once", "any"]
     """How arrival times relate to the order in which requests are added."""
     num_clients: int
@@ -62,14 +62,14 @@ def draw_habits(rng: Random, max_model_len: int) -> Habits:
         num_events=rng.randint(15, 120),
         max_in_flight=rng.choice((1, 1, 2, 3, 4)),
         max_live=rng.choice((3, 5, 8, 12)),
-        runner=rng.choice(("plain", "plain", "plain", "bursts", "wild")),
+        runner=rng.choice(("plain", "plain", "bursts", "wild")),
         num_token_ids=num_token_ids,
         prefixes=tuple(
             draw_tokens(rng, num_token_ids, rng.randint(1, max_model_len)) for _ in range(rng.randint(1, 3))
         ),
         max_prompt_len=rng.choice((max_model_len, max_model_len // 2, max_model_len // 2, 5)),
         max_output_len=rng.choice((1, 4, 10, 40, 40)),
-        num_priorities=rng.choice((1, 2, 4)),
+        num_priorities=rng.choice((0, 0, 1, 2, 4)),
         arrivals=rng.choice(("in order", "at once", "any")),
         num_clients=rng.choice((1, 1, 2, 3)),
         add_rate=rng.choice((0.1, 0.3, 0.6)),

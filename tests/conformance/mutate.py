@@ -107,6 +107,22 @@ def is_assignment_to(attribute: str) -> Callable[[ast.AST], bool]:
     return matches
 
 
+def is_call_on(attribute: str, method: str) -> Callable[[ast.AST], bool]:
+    """Match the statement `....attribute.method(...)`."""
+
+    def matches(node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute)
+            and node.value.func.attr == method
+            and isinstance(node.value.func.value, ast.Attribute)
+            and node.value.func.value.attr == attribute
+        )
+
+    return matches
+
+
 def is_slice_of(name: str, start: str) -> Callable[[ast.AST], bool]:
     """Match `name[start:]`."""
 

@@ -29,6 +29,7 @@ from .mutate import (
     is_assignment_to,
     is_augmented,
     is_call_of,
+    is_call_on,
     is_choice_of,
     is_if_about,
     is_slice_of,
@@ -117,6 +118,9 @@ FAULTS = (
     _after_init("the watermark is one block too high", KVCacheManager, _raise_watermark),
     _in_schedule("a victim's tokens are not given back", is_augmented(ast.Add, "token_budget"), remove),
     _in_schedule(
+        "a victim's input positions are not given back", is_augmented(ast.Add, "input_budget"), remove
+    ),
+    _in_schedule(
         "a victim ahead of the cursor does not move it", is_augmented(ast.Sub, "req_index"), remove
     ),
     _in_schedule("the victim is the most important one", is_call_of("max"), _victim_is_most_important),
@@ -127,6 +131,34 @@ FAULTS = (
     ),
     _in_schedule("stale output is not waited for", is_if_about("num_stale_output_tokens"), remove),
     _in_schedule("lack of capacity is not noted", is_assignment_to("prefill_capacity_bound"), remove),
+    Fault(
+        "stale output that was to be dropped is delivered",
+        Scheduler,
+        "update_from_output",
+        mutate(Scheduler.update_from_output, is_if_about("drop_stale_output"), remove),
+    ),
+    Fault(
+        "a reset leaves the last batch known",
+        Scheduler,
+        "reset_prefix_cache",
+        mutate(Scheduler.reset_prefix_cache, is_call_on("prev_step_scheduled_req_ids", "clear"), remove),
+    ),
+    _wrapped(
+        KVCacheManager,
+        "allocate_slots",
+        "the watermark is kept while nothing runs",
+        lambda original: (
+            lambda *args, **options: original(*args, **{**options, "has_scheduled_reqs": True})
+        ),
+    ),
+    _wrapped(
+        KVCacheManager,
+        "allocate_slots",
+        "the full length is not asked for",
+        lambda original: (
+            lambda *args, **options: original(*args, **{**options, "full_sequence_must_fit": False})
+        ),
+    ),
     _after_init("the prefill interval is one step short", Scheduler, _shorten_interval),
     _after_init("no room is kept for the sampled token", Scheduler, _forget_sampled_token),
     _wrapped(

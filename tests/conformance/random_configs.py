@@ -51,7 +51,8 @@ def draw_config(rng: Random, block_hasher: BlockHasher, shape: OutputShape = "bo
         include_finished_set=rng.random() < 0.3,
         log_stats=rng.random() < 0.8,
     )
-    preset = rng.choices((_as_drawn, _under_pressure, _with_whole_prompts, _large), (45, 40, 10, 5))[0]
+    presets = {_as_drawn: 40, _under_pressure: 25, _crowded: 20, _with_whole_prompts: 10, _large: 5}
+    preset = rng.choices(list(presets), list(presets.values()))[0]
     return preset(rng, config)
 
 
@@ -94,6 +95,32 @@ def _under_pressure(rng: Random, config: SchedulerConfig) -> SchedulerConfig:
         scheduler_reserve_full_isl=False,
         watermark=0.0,
         num_blocks=num_needed + 1 + rng.randint(0, 3),
+    )
+
+
+def _crowded(rng: Random, config: SchedulerConfig) -> SchedulerConfig:
+    """Have a pool that is full after a few tokens each, and hardly any budget, served by priority.
+
+    Victims are then often among those that were given tokens in the same step, and what they give back
+    is missed by the ones behind.
+    """
+    max_num_seqs = rng.randint(4, 6)
+    return attrs.evolve(
+        config,
+        policy=SchedulingPolicy.PRIORITY,
+        max_model_len=20,
+        max_num_seqs=max_num_seqs,
+        max_num_active_seqs=None,
+        max_num_batched_tokens=max_num_seqs + rng.choice((0, 0, 1, 2)),
+        max_num_scheduled_tokens=rng.choice((None, None, max_num_seqs, max_num_seqs - 1)),
+        enable_chunked_prefill=True,
+        scheduler_reserve_full_isl=False,
+        watermark=0.0,
+        long_prefill_token_threshold=0,
+        prefill_schedule_interval=1,
+        block_size=1,
+        kv_cache_groups=(FullAttentionSpec(block_size=1),),
+        num_blocks=rng.randint(20, 30),
     )
 
 

@@ -16,7 +16,7 @@ def draw_request(rng: Random, habits: Habits, number: int, free_ids: Sequence[Re
         prompt_token_ids=_draw_prompt(rng, habits),
         sampling_params=_draw_sampling_params(rng, habits),
         arrival_time=_draw_arrival_time(rng, habits, number),
-        priority=rng.randrange(habits.num_priorities) - 1,
+        priority=rng.randrange(habits.num_priorities) - 1 if habits.num_priorities else -number,
         client_index=rng.randrange(habits.num_clients),
         # An empty salt is no salt.
         cache_salt=rng.choice((None, None, None, None, "salt", "pepper", "")),

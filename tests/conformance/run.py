@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     except PinError as error:
         print(error, file=sys.stderr)
         return 2
-    from .duel import Tally, play_history  # noqa: PLC0415  imports vLLM, which must be there by now
+    from .duel import Tally, play_history
 
     tally = Tally()
     start = time.monotonic()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("_reference")
 @pytest.fixture(scope="module")
 def played(_reference: None) -> tuple[object, dict[str, int]]:
     """Give the divergence of the first histories, if any, and how often each situation occurred."""
-    from .duel import Tally, play_history  # noqa: PLC0415  imports vLLM, which is there by now
+    from .duel import Tally, play_history
 
     tally = Tally()
     for seed in range(NUM_HISTORIES):

@@ -46,7 +46,7 @@ def _events() -> list[Event]:
 @pytest.mark.usefixtures("_reference")
 def test_stale_share_below_zero() -> None:
     """A late result that exceeds the stale share of the next request of its id."""
-    from .reference import ReferenceScheduler  # noqa: PLC0415  imports vLLM, which is there by now
+    from .reference import ReferenceScheduler
 
     config = SchedulerConfig(enable_prefix_caching=False)
     reference, oracle = ReferenceScheduler(config), OracleScheduler(config)

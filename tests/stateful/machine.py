@@ -175,7 +175,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self._is_whole = False
         before, kept = self.state, self._copy() if fully else self.state
         after, outcome = step(before, event)
+        check_cheap(before, event, after, outcome)
+        check_full(after)
         if fully:
+            check_full_step(before, event, after, outcome)
             assert kept == before
             assert hash(kept) == hash(before)
             assert (after, outcome) == step(before, event)
@@ -183,9 +186,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             for situation in situations_of(before, event, after, outcome):
                 note(situation)
                 self.reached[situation] += 1
-            check_full_step(before, event, after, outcome)
-        check_cheap(before, event, after, outcome)
-        check_full(after)
         self.state = after
         if isinstance(event, Schedule):
             self._remember_who_samples()

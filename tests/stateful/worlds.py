@@ -156,7 +156,14 @@ _CONTEST = {
 _OF_KIND: dict[Kind, st.SearchStrategy[dict[str, Any]]] = {
     Kind.ANYTHING: st.just({}),
     Kind.CONTEST: st.fixed_dictionaries(_CONTEST),
-    Kind.RISING: st.fixed_dictionaries({**_CONTEST, "policy": st.just(SchedulingPolicy.PRIORITY)}),
+    Kind.RISING: st.fixed_dictionaries(
+        {
+            **_CONTEST,
+            "policy": st.just(SchedulingPolicy.PRIORITY),
+            # So little that what a victim gives back is missed.
+            "max_num_batched_tokens": st.sampled_from([3, 4, 6]),
+        }
+    ),
     Kind.SHARING: st.fixed_dictionaries(
         {
             "num_blocks": st.integers(8, 12),

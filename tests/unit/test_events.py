@@ -1,9 +1,20 @@
 """The events freeze what they are given."""
 
+from typing import Any
+
 import attrs
 import pytest
 
-from kvsched_fp import FinishRequests, InvalidEvent, RequestStatus, StepResult
+from kvsched_fp import (
+    AddRequest,
+    FinishRequests,
+    InvalidEvent,
+    RequestStatus,
+    ResetPrefixCache,
+    Schedule,
+    StepResult,
+    Update,
+)
 from kvsched_fp.ids import StepId
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.request import is_finished
@@ -56,3 +67,33 @@ def test_status_that_is_none_is_refused() -> None:
         FinishRequests(None, "FINISHED_ABORTED")
 
     assert RequestStatus.FINISHED_ABORTED is FinishRequests(None).status
+
+
+@pytest.mark.parametrize("step_id", [None, "1", 1.0, True])
+def test_step_id_of_another_type_is_refused(step_id: Any) -> None:
+    """A result names its step by an integer."""
+    with refused(InvalidEvent, "step_id", step_id, "the number of a step"):
+        StepResult(step_id=step_id)
+
+
+@pytest.mark.parametrize("tokens", [{"a": 5}, {"a": None}, [1], None, 7])
+def test_sampled_tokens_of_another_shape_are_refused(tokens: Any) -> None:
+    """A result maps request ids to token ids."""
+    with refused(InvalidEvent, "sampled_token_ids", tokens, "a mapping from request id to token ids"):
+        StepResult(step_id=StepId(1), sampled_token_ids=tokens)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (AddRequest, "request"),
+        (Update, "result"),
+        (Schedule, "throttle_prefills"),
+        (ResetPrefixCache, "reset_running_requests"),
+        (FinishRequests, "request_ids"),
+    ],
+)
+def test_fields_of_another_type_are_refused(make: Any, field: str) -> None:
+    """No event takes a number where it wants something else."""
+    with refused(InvalidEvent, field, 5, ""):
+        make(5)

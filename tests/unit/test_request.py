@@ -229,3 +229,23 @@ def test_token_ids_are_checked_one_by_one(token_ids: list[Any]) -> None:
         check_token_ids("field", token_ids)
 
     assert (bad[0], type(bad[0])) == (caught.value.value, type(caught.value.value))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("repetition_detection", 5),
+        ("skip_reading_prefix_cache", "x"),
+        ("stop_token_ids", [[7]]),
+        ("stop_token_ids", 7),
+        ("eos_token_id", -1),
+        ("min_tokens", 4),
+    ],
+)
+def test_sampling_fields_of_another_type_are_refused(field: str, value: Any) -> None:
+    """A wrong value is named at once, not in a later update."""
+    fields: dict[str, Any] = {field: value}
+    with pytest.raises(InvalidEvent) as caught:
+        SamplingParams(max_tokens=3, **fields)
+
+    assert field == caught.value.field

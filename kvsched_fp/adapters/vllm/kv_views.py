@@ -230,18 +230,18 @@ class TableView(Mapping[str, Any]):
         self._group = group
         self._read = read
 
-    def _items(self) -> dict[str, Any]:
-        shown = {name: self._read(table) for name, table in self._group.tables()}
-        return {name: value for name, value in shown.items() if value}
-
     def __getitem__(self, request_id: str) -> Any:
-        return self._items()[request_id]
+        table = self._group.table_of(request_id)
+        value = None if table is None else self._read(table)
+        if not value:
+            raise KeyError(request_id)
+        return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._items())
+        return (request_id for request_id in self._group.holders() if request_id in self)
 
     def __len__(self) -> int:
-        return len(self._items())
+        return sum(1 for _ in self)
 
 
 class GroupView(ReadOnly):
@@ -255,10 +255,14 @@ class GroupView(ReadOnly):
         object.__setattr__(self, "kv_cache_group_id", group_index)
         object.__setattr__(self, "kv_cache_spec", spec)
 
-    def tables(self) -> Iterator[tuple[RequestId, GroupTable]]:
-        """Go through the block tables of this group."""
-        for request_id, tables in self._source.state.kv.tables.items():
-            yield request_id, tables[self.kv_cache_group_id]
+    def holders(self) -> Iterator[str]:
+        """Go through the requests that have a block table."""
+        return iter(self._source.state.kv.tables)
+
+    def table_of(self, request_id: str) -> GroupTable | None:
+        """Give the block table of a request in this group, or None."""
+        tables = self._source.state.kv.tables.get(RequestId(request_id))
+        return None if tables is None else tables[self.kv_cache_group_id]
 
     @property
     def block_pool(self) -> BlockPoolView:

@@ -7,6 +7,7 @@ trace headers, events with times) is handed through here as well.
 import time
 from collections.abc import Iterable, Mapping
 
+from vllm.distributed.kv_events import MEDIUM_GPU, KVEventBatch
 from vllm.distributed.kv_events import (
     AllBlocksCleared as VllmAllBlocksCleared,
 )
@@ -16,7 +17,6 @@ from vllm.distributed.kv_events import (
 from vllm.distributed.kv_events import (
     BlockStored as VllmBlockStored,
 )
-from vllm.distributed.kv_events import MEDIUM_GPU, KVEventBatch
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.core.sched.output import CachedRequestData as VllmCachedRequestData
 from vllm.v1.core.sched.output import NewRequestData as VllmNewRequestData

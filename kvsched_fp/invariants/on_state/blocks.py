@@ -1,6 +1,7 @@
 """Reference counts, the free list and the block tables.
 
 The null block may stand in a table (in place of a block that is not needed any more); it is not counted.
+INV-TABLE-03 is exact, since every group is full attention and every scheduled token stays computed.
 """
 
 from collections.abc import Sequence

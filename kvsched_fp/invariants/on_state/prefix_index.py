@@ -1,4 +1,7 @@
-"""Which block is cached under which key."""
+"""Which block is cached under which key.
+
+INV-CACHE-04 is exact, since every group is full attention and every scheduled token stays computed.
+"""
 
 from kvsched_fp.ids import BlockKey
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant

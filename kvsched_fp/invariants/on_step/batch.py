@@ -1,6 +1,7 @@
 """The rows of a planned step, and the budgets that pay for them."""
 
 from kvsched_fp.events import PauseState, Schedule
+from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.state import num_waiting_requests
 
@@ -188,8 +189,9 @@ def _chunks_are_marked(step: Step) -> str | None:
     "INV-BATCH-07",
     Cost.CHEAP,
     "A row is cut only by a budget that is then used up, by the long-prefill threshold, or before the last "
-    "position of max_model_len.",
-    "What is not given to anybody is lost; so is what a victim did not give back.",
+    "position of max_model_len; one for which others were preempted also by what those had.",
+    "What is not given to anybody is lost. The length of a row is decided before its blocks are found, so "
+    "it gains nothing from the tokens of its victims.",
     Schedule,
 )
 def _rows_are_cut_for_a_reason(step: Step) -> str | None:
@@ -199,12 +201,22 @@ def _rows_are_cut_for_a_reason(step: Step) -> str | None:
     last, threshold = step.before.config.max_model_len - 1, _threshold(step)
     for request_id, num_tokens, _, _, progress, _ in step.rows:
         num_computed_tokens = progress.num_computed_tokens
-        if progress.is_prefill_chunk and num_tokens != threshold and num_computed_tokens != last:
+        if (
+            progress.is_prefill_chunk
+            and num_tokens != threshold
+            and num_computed_tokens != last
+            and not (step.victims and _took_blocks(step, request_id))
+        ):
             return (
                 f"request {request_id} was cut to {num_tokens} tokens; {total} of {budget} are used, the "
                 f"threshold is {threshold}"
             )
     return None
+
+
+def _took_blocks(step: Step, request_id: RequestId) -> bool:
+    cached = step.output.scheduled_cached_requests
+    return cached.new_block_ids[cached.request_ids.index(request_id)] is not None
 
 
 @step_invariant(

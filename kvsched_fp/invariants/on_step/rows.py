@@ -190,7 +190,7 @@ def _new_blocks_are_zeroed(step: Step) -> str | None:
     return None
 
 
-def _taken_blocks(step: Step) -> Iterator[BlockId]:
+def _taken_blocks(step: Step) -> Iterator[int]:
     cached = step.output.scheduled_cached_requests
     for request_id, told in zip(cached.request_ids, cached.new_block_ids, strict=True):
         if told is not None and request_id not in cached.resumed_request_ids:

@@ -121,7 +121,7 @@ def with_pool(state: SchedulerState, **changes: Any) -> SchedulerState:
 def with_table(state: SchedulerState, request_id: RequestId, **changes: Any) -> SchedulerState:
     """Change the table of a request; `block_ids` may be any sequence."""
     if "block_ids" in changes:
-        changes["block_ids"] = make_object_vector(changes["block_ids"])
+        changes["block_ids"] = make_int_vector(changes["block_ids"])
     tables = (attrs.evolve(state.kv.tables[request_id][0], **changes),)
     return with_kv(state, tables=state.kv.tables.set(request_id, tables))
 

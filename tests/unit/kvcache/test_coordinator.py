@@ -75,6 +75,17 @@ def test_cached_blocks_are_entered_when_they_are_scheduled() -> None:
     assert blocks_of(state, "a")[:2] == blocks_of(state, "b")[:2]
 
 
+def test_block_that_is_only_begun_is_not_entered() -> None:
+    """[K-CACHE-01] All three blocks are known from the start, but only what a piece fills can be found."""
+    state = make_state(make_config(max_num_batched_tokens=6), make_request("a", 12))
+    num_cached = []
+    for _ in range(2):
+        state, _ = schedule(state)
+        num_cached.append(len(state.kv.pool.cached))
+
+    assert [1, 3] == num_cached
+
+
 @pytest.mark.parametrize(
     ("prompt", "shared", "num_hit"), [(9, 9, 8), (8, 8, 4), (12, 9, 8), (12, 7, 4), (12, 3, 0), (1, 1, 0)]
 )

@@ -95,6 +95,18 @@ def test_adaptive_threshold_is_at_least_an_even_share(num_requests: int, expecte
     assert ("a", expected) == batch(schedule(state)[1])[0]
 
 
+def test_adaptive_share_is_one_of_the_input_budget() -> None:
+    """[S-LONG-02] A smaller token budget does not make the share smaller: 30 tokens, not 20, go to `a`."""
+    config = make_config(
+        long_prefill_token_threshold=20,
+        long_prefill_token_threshold_adaptive=True,
+        max_num_scheduled_tokens=30,
+    )
+    state = make_state(config, make_request("a", 40), make_request("b", 10))
+
+    assert [("a", 30)] == batch(schedule(state)[1])
+
+
 def test_adaptive_threshold_needs_a_threshold() -> None:
     """[S-LONG-01] 0 is no limit, adaptive or not."""
     config = make_config(long_prefill_token_threshold_adaptive=True)

@@ -45,14 +45,15 @@ from kvsched_fp.trace.codec import (
     encode_config,
     encode_emitted,
     encode_event,
-    encode_header,
     encode_output,
     encode_record,
+    what_was_told,
 )
+from kvsched_fp.trace.header import encode_header, pinned_sources
 from kvsched_fp.trace.values import CodecError
 from kvsched_fp.workloads.play import play
 from tests.unit.workloads.helpers import make_workload
-from tests.unit.worlds import make_config, make_request, make_state
+from tests.unit.worlds import make_config, make_request
 
 
 def _through_json(written: Any) -> Any:
@@ -202,7 +203,7 @@ def test_a_record_holds_what_came_of_its_event() -> None:
         FinishRequests(None),
     ):
         state, outcome = step(state, event)
-        written.append(encode_record(event, state, outcome))
+        written.append(encode_record(event, what_was_told(event, state, outcome)))
 
     assert [
         ["event"],
@@ -223,6 +224,7 @@ def test_the_header_says_what_the_file_is() -> None:
         "format": "kvsched-fp-trace",
         "version": 1,
         "reference": "vllm 0.33.0",
+        "source_sha256": dict(pinned_sources()),
         "config": encode_config(MINIMAL),
     } == encode_header(MINIMAL)
 
@@ -288,13 +290,3 @@ def test_reading_a_contradictory_config_names_the_field() -> None:
 
     with pytest.raises(CodecError, match=r"config\.num_blocks: got 2; allowed: at least 7"):
         decode_config(written)
-
-
-def test_the_state_is_not_written() -> None:
-    """A record is as large as what happened, not as what is there."""
-    state = make_state(make_config(), *[make_request(f"r{index}", 5) for index in range(8)])
-    event = SetPauseState(PauseState.UNPAUSED)
-
-    assert {"event": {"kind": "set_pause_state", "pause_state": "unpaused"}} == encode_record(
-        event, state, None
-    )

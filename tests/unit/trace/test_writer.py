@@ -8,7 +8,8 @@ import pytest
 
 from kvsched_fp import DEFAULT, InvalidConfig, PauseState, SetPauseState, initial_state
 from kvsched_fp.errors import TraceError
-from kvsched_fp.trace.codec import encode_header, encode_record
+from kvsched_fp.trace.codec import encode_record
+from kvsched_fp.trace.header import encode_header
 from kvsched_fp.trace.writer import TraceWriter, open_trace
 
 EVENT = SetPauseState(PauseState.UNPAUSED)
@@ -23,7 +24,7 @@ def test_writes_a_header_and_a_line_per_event(tmp_path: Path) -> None:
         trace.write(EVENT, state, None)
     lines = path.read_bytes().splitlines(keepends=True)
 
-    assert [encode_header(DEFAULT), *[encode_record(EVENT, state, None)] * 2] == [
+    assert [encode_header(DEFAULT), *[encode_record(EVENT, None)] * 2] == [
         json.loads(line) for line in lines
     ]
     assert b'{"event":{"kind":"set_pause_state","pause_state":"unpaused"}}\n' == lines[1]

@@ -63,16 +63,20 @@ def test_min_tokens_holds_repetition_back(min_tokens: int, expected: Stop | None
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("fields", "num_tokens", "expected"),
     [
-        ({"max_tokens": 9, "eos_token_id": 5}, STOPPED),
-        ({"max_tokens": 9, "stop_token_ids": [5]}, Stop(RequestStatus.FINISHED_STOPPED, 5)),
-        ({"max_tokens": 2}, CAPPED),
+        ({"eos_token_id": 5}, 9, STOPPED),
+        ({"stop_token_ids": [5]}, 9, Stop(RequestStatus.FINISHED_STOPPED, 5)),
+        ({}, 64, CAPPED),
     ],
 )
-def test_min_tokens_holds_nothing_else_back(fields: dict[str, Any], expected: Stop) -> None:
+def test_min_tokens_holds_nothing_else_back(
+    fields: dict[str, Any], num_tokens: int, expected: Stop
+) -> None:
     """[U-STOP-02] The other checks are made from the first token on."""
-    assert expected == check_stop(SamplingParams(min_tokens=8, **fields), (5, 5), 9, 64)
+    params = SamplingParams(max_tokens=9, min_tokens=8, **fields)
+
+    assert expected == check_stop(params, (5, 5), num_tokens, 64)
 
 
 DETECTIONS = st.builds(

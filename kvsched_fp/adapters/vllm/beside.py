@@ -1,0 +1,288 @@
+"""The machine beside a real scheduler: the same inputs, and every output compared."""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from operator import attrgetter
+from typing import Any
+
+import attrs
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request as VllmRequest
+
+from kvsched_fp.adapters.vllm.assignments import (
+    CONFIG_FIELDS,
+    READ_IN_EVERY_STEP,
+    STATE_FIELDS,
+    assign_config,
+    follow_scheduler_config,
+    reassign_request,
+)
+from kvsched_fp.adapters.vllm.compare import (
+    find_different_request,
+    first_unmodelled,
+    is_same_running,
+    is_same_step,
+    is_same_told,
+)
+from kvsched_fp.adapters.vllm.history import History, start_trace
+from kvsched_fp.adapters.vllm.options import ShadowOptions
+from kvsched_fp.adapters.vllm.outputs import to_kv_event
+from kvsched_fp.adapters.vllm.recorded import (
+    RequestView,
+    read_emitted,
+    read_output,
+    read_prefix_cache_stats,
+    read_request,
+    sorted_sets,
+)
+from kvsched_fp.adapters.vllm.report import Parting, Report, act_on, make_report
+from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
+from kvsched_fp.errors import KvschedError
+from kvsched_fp.events import Event, ResetPrefixCache, Schedule, Update
+from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.machine import Outcome, step
+from kvsched_fp.outputs import PrefixCacheStats, SchedulerOutput
+from kvsched_fp.state import SchedulerState, initial_state, num_waiting_requests
+from kvsched_fp.trace.codec import Told
+from kvsched_fp.trace.difference import Difference, first_difference
+from kvsched_fp.trace.divergence import NUM_LAST_EVENTS, describe
+from kvsched_fp.trace.writer import TraceWriter
+
+NUM_WAITING_COMPARED = 32
+"""Waiting requests at the front of the queue that are compared after every call. Of the others as many more
+are, in turn: a call must not cost the length of the queue."""
+
+_assignable = attrgetter(*CONFIG_FIELDS)
+_read_in_every_step = attrgetter(*READ_IN_EVERY_STEP)
+
+
+class Beside:
+    """The machine, what happened to it, and the first difference."""
+
+    def __init__(self, real: Scheduler, config: SchedulerConfig, options: ShadowOptions) -> None:
+        self.real = real
+        self.state = initial_state(config)
+        self.options = options
+        self.report: Report | None = None
+        self._history = History(config)
+        self._trace: TraceWriter | None = None
+        self._last: deque[tuple[int, Event, Outcome]] = deque(maxlen=NUM_LAST_EVENTS)
+        self._assigned = self._read_assigned()
+        self._sweep: Iterator[VllmRequest] = iter(())
+
+    @property
+    def is_comparing(self) -> bool:
+        """Whether both sides have been the same so far."""
+        return self.report is None
+
+    # Assignments.
+
+    def follow_assignments(self) -> None:
+        """Take over what was assigned on the real scheduler since the last call."""
+        assigned = self._read_assigned()
+        if assigned != self._assigned:
+            self._take_over(dict(zip(CONFIG_FIELDS, assigned[0], strict=True)))
+            self._assigned = assigned
+        for name in STATE_FIELDS:
+            if getattr(self.real, name) != getattr(self.state, name):
+                self._assign(attrs.evolve(self.state, **{name: getattr(self.real, name)}))
+        if self.state.config.policy is SchedulingPolicy.PRIORITY:
+            for request in self.real.running:
+                if request.priority != self.state.requests[request.request_id].priority:
+                    self._assign(reassign_request(self.state, request, "priority", request.priority))
+
+    def _read_assigned(self) -> tuple[Any, Any]:
+        return _assignable(self.real), _read_in_every_step(self.real.scheduler_config)
+
+    def _take_over(self, values: dict[str, Any]) -> None:
+        config = follow_scheduler_config(self.state.config, self.real.scheduler_config)
+        for index, (name, value) in enumerate(values.items()):
+            if value != self._assigned[0][index]:
+                config = assign_config(config, name, value)
+        if self._history.num_events == 0:
+            self.state = initial_state(config)
+            self._history.config = config
+        else:
+            self._assign(attrs.evolve(self.state, config=config))
+
+    def _assign(self, state: SchedulerState) -> None:
+        """Change the state by something that is no event."""
+        self.state = state
+        if self._history.num_events > 0:
+            self._history.is_complete = False
+
+    def take_look_ups(self, stats: Any) -> None:
+        """Take in that somebody asked the real scheduler for its figures between two steps."""
+        if stats is None or not self.is_comparing:
+            return
+        kv = self.state.kv
+        real = read_prefix_cache_stats(stats.prefix_cache_stats)
+        difference = first_difference(real, kv.prefix_cache_stats, "stats.prefix_cache_stats")
+        self._history.is_complete = False
+        if difference is None:
+            self.state = attrs.evolve(
+                self.state, kv=attrs.evolve(kv, prefix_cache_stats=PrefixCacheStats())
+            )
+
+    # Events.
+
+    def run(self, event: Event, answer: Any = None, kv_events: tuple[Any, ...] = ()) -> None:
+        """Let `event` happen to the machine, and compare with what the real scheduler answered."""
+        if not self.is_comparing:
+            return
+        before = self.state
+        self._history.append(event)
+        try:
+            after, outcome = step(before, event)
+        except KvschedError as error:
+            difference = Difference("raised", "nothing", str(error))
+            self._part(Parting(event, before, before, None, difference, None))
+            return
+        self.state = after
+        self._last.append((self._history.num_events, event, outcome))
+        if self.options.trace is not None:
+            self._record(event, after, answer, kv_events)
+        different = self._compare_answer(after, outcome, answer, kv_events) or self._compare_inside(after)
+        if different is not None:
+            told = self._read(event, after, answer, kv_events)
+            self._part(Parting(event, before, after, outcome, different, told))
+
+    def _read(self, event: Event, after: SchedulerState, answer: Any, kv_events: tuple[Any, ...]) -> Told:
+        """Give what the real scheduler answered, in our words."""
+        if isinstance(event, Schedule):
+            return read_output(answer, StepId(after.current_step))
+        if isinstance(event, Update):
+            return read_emitted(answer, kv_events)
+        return bool(answer) if isinstance(event, ResetPrefixCache) else None
+
+    def _record(self, event: Event, after: SchedulerState, answer: Any, kv_events: tuple[Any, ...]) -> None:
+        if self._trace is None:
+            assert self.options.trace is not None
+            self._trace = start_trace(self.options.trace, self._history.config)
+        self._trace.write_told(event, self._read(event, after, answer, kv_events))
+
+    def _part(self, parting: Parting) -> None:
+        texts = tuple(describe(*entry) for entry in self._last)
+        self.report = make_report(parting, self._history, texts, self.options)
+        self.close()
+        act_on(self.report, self.options)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._history.close()
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
+
+    # Comparing.
+
+    def _compare_answer(
+        self, after: SchedulerState, outcome: Outcome, answer: Any, kv_events: tuple[Any, ...]
+    ) -> Difference | None:
+        """Compare what came of the last event."""
+        if isinstance(outcome, SchedulerOutput):
+            unmodelled = first_unmodelled(answer)
+            if unmodelled is not None:
+                return Difference(f"output.{unmodelled[0]}", repr(unmodelled[1]), "(not modelled)")
+            if is_same_step(answer, outcome):
+                return None
+            real = read_output(answer, outcome.step_id)
+            return first_difference(real, sorted_sets(outcome), "output")
+        if isinstance(outcome, bool):
+            return None if outcome == answer else Difference("done", answer, outcome)
+        if isinstance(answer, dict):
+            ours = after.emitted
+            if not is_same_told(answer, ours):
+                real_told = attrs.evolve(read_emitted(answer, ()), kv_events=ours.kv_events)
+                return first_difference(real_told, sorted_sets(ours), "emitted")
+            return self._compare_kv_events(ours.kv_events, kv_events)
+        return None
+
+    def _compare_kv_events(self, ours: tuple[Any, ...], real: tuple[Any, ...]) -> Difference | None:
+        if not ours and not real:
+            return None
+        made = [to_kv_event(event, self.real.kv_cache_config) for event in ours]
+        for index, (left, right) in enumerate(zip(real, made, strict=False)):
+            if left != right:
+                return Difference(f"emitted.kv_events[{index}]", repr(left), repr(right))
+        if len(real) == len(made):
+            return None
+        return Difference("emitted.kv_events", f"{len(real)} events", f"{len(made)} events")
+
+    def _compare_inside(self, after: SchedulerState) -> Difference | None:
+        """Compare the progress of the requests, the queues and the counters."""
+        real = self.real
+        request = (
+            find_different_request(real.running, after.progress)
+            or find_different_request(self._some_waiting(), after.progress)
+            or find_different_request(self._next_of_sweep(), after.progress)
+        )
+        if request is not None:
+            return _in_request(request, after)
+        if not is_same_running(real.running, after):
+            ids = tuple(request.request_id for request in real.running)
+            return first_difference(ids, after.running, "running")
+        pairs = [
+            ("num_waiting", len(real.waiting) + len(real.kv_holding_waiting), num_waiting_requests(after)),
+            ("num_deferred", len(real.deferred_waiting), len(after.deferred)),
+            ("num_requests", len(real.requests), len(after.requests)),
+            (
+                "num_free_blocks",
+                real.kv_cache_manager.block_pool.get_num_free_blocks(),
+                after.kv.pool.num_free_blocks,
+            ),
+            ("current_step", real.current_step, after.current_step),
+            ("pause_state", real.pause_state.name, after.pause_state.name),
+            *((name, getattr(real, name), getattr(after, name)) for name in STATE_FIELDS),
+        ]
+        for path, left, right in pairs:
+            if left != right:
+                return Difference(path, left, right)
+        num_compared = 1 if after.config.policy is SchedulingPolicy.PRIORITY else NUM_WAITING_COMPARED
+        ours = list(islice(after.waiting, num_compared))
+        theirs = [request.request_id for request in self._some_waiting()]
+        return None if ours == theirs else first_difference(tuple(theirs), tuple(ours), "waiting")
+
+    def _some_waiting(self) -> list[VllmRequest]:
+        """Give the front of the waiting queue. To iterate over a heap costs its length."""
+        waiting = self.real.waiting
+        if self.state.config.policy is SchedulingPolicy.PRIORITY:
+            return [waiting.peek_request()] if waiting else []
+        return list(islice(waiting, NUM_WAITING_COMPARED))
+
+    def _next_of_sweep(self) -> list[VllmRequest]:
+        """Give the next requests of a round through all."""
+        requests = self.real.requests
+        if len(requests) == len(self.real.running):
+            return []
+        chosen = list(islice(self._sweep, NUM_WAITING_COMPARED))
+        if not chosen:
+            self._sweep = iter(list(requests.values()))
+        return [request for request in chosen if requests.get(request.request_id) is request]
+
+
+def _in_request(request: VllmRequest, after: SchedulerState) -> Difference:
+    """Find where the progress of one request differs."""
+    request_id = RequestId(request.request_id)
+    path = f"requests[{json.dumps(request_id)}]"
+    ours = after.progress.get(request_id)
+    if ours is None:
+        return Difference(path, request.status.name, "(no such request)")
+    real = read_request(request)
+    view = RequestView(
+        **{
+            field.name: getattr(ours, field.name)
+            for field in attrs.fields(type(ours))
+            if field.name not in ("status", "output_token_ids", "block_hashes")
+        },
+        status=ours.status.name,
+        output_token_ids=tuple(ours.output_token_ids),
+        # Without prefix caching nobody here needs the hashes.
+        block_hashes=ours.block_hashes if after.config.enable_prefix_caching else real.block_hashes,
+        priority=after.requests[request_id].priority,
+        spec_token_ids=(),
+        num_output_placeholders=0,
+    )
+    return first_difference(real, view, path) or Difference(path, repr(real), repr(view))

@@ -1,0 +1,71 @@
+"""What both schedulers here do to feed the machine from vLLM's calls."""
+
+from collections.abc import Iterator, Sequence
+
+from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
+from vllm.v1.request import Request as VllmRequest
+
+from kvsched_fp.adapters.vllm.requests import to_request
+from kvsched_fp.errors import InvalidEvent
+from kvsched_fp.ids import RequestId
+from kvsched_fp.lifecycle import add_request
+from kvsched_fp.outputs import SchedulerOutput
+from kvsched_fp.request import Request
+from kvsched_fp.state import SchedulerState
+
+
+def add_vllm_request(state: SchedulerState, request: VllmRequest) -> SchedulerState:
+    """Let a request of vLLM's in.
+
+    Raises `InvalidEvent` for one that names its blocks otherwise than the configuration says.
+    """
+    asked: Request = to_request(request, state.config)
+    after = add_request(state, asked)
+    if state.config.enable_prefix_caching:
+        hashes = after.progress[asked.request_id].block_hashes
+        if list(hashes) != list(request.block_hashes):
+            raise InvalidEvent(
+                f"request {request.request_id!r}.block_hashes",
+                request.block_hashes[:1],
+                "those of the hash function that cache_config.prefix_caching_hash_algo names, "
+                "for blocks of hash_block_size tokens",
+            )
+    return after
+
+
+def oldest_step(
+    state: SchedulerState, in_flight: Sequence[VllmSchedulerOutput], answered: VllmSchedulerOutput
+) -> SchedulerOutput:
+    """Give the oldest step in flight; raise `InvalidEvent` unless it is the one that is answered."""
+    if not in_flight:
+        raise InvalidEvent("scheduler_output", answered, "nothing: no step is in flight")
+    if answered is not in_flight[0] and (
+        list(answered.num_scheduled_tokens.items()) != list(in_flight[0].num_scheduled_tokens.items())
+    ):
+        raise InvalidEvent(
+            "scheduler_output.num_scheduled_tokens",
+            answered.num_scheduled_tokens,
+            f"those of step {state.in_flight[0].step_id}, the oldest in flight: "
+            f"{in_flight[0].num_scheduled_tokens}",
+        )
+    return state.in_flight[0]
+
+
+def touched_by_step(
+    before: SchedulerState, after: SchedulerState, output: SchedulerOutput
+) -> Iterator[RequestId]:
+    """Go through the requests that planning a step may have changed, each once.
+
+    That are the batch, those that ran, and the waiting ones that were looked at: skipped ones, which are
+    deferred, and the one that ended the scan.
+    """
+    batch = output.num_scheduled_tokens
+    yield from batch
+    yield from (request_id for request_id in before.running if request_id not in batch)
+    ran = set(before.running)
+    for queue in (after.kv_holding_waiting, after.waiting):
+        for request_id in queue:
+            if request_id not in ran:
+                yield request_id
+            if request_id not in after.deferred and request_id not in ran:
+                break

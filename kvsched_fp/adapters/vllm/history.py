@@ -1,0 +1,94 @@
+"""What happened to a shadow, kept on disk as it goes, so that a trace can be written once it is needed.
+
+A trace with all outputs costs as much as the scheduling itself. Events alone are cheap; what came of them
+is computed again when there is something to report.
+"""
+
+import marshal
+import pickle
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.events import Event, Schedule, StepResult, Update
+from kvsched_fp.ids import StepId
+from kvsched_fp.machine import step
+from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.state import initial_state
+from kvsched_fp.trace.block_names import OpaqueBlockHasher
+from kvsched_fp.trace.codec import Told
+from kvsched_fp.trace.writer import TraceWriter, open_trace
+
+
+class History:
+    """All events so far, in a temporary file."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self.num_events = 0
+        self.is_complete = True
+        """Whether the events are all that happened; an assignment from outside is not one."""
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the history
+
+    def append(self, event: Event) -> None:
+        """Keep an event."""
+        marshal.dump(_pack(event), self._file)
+        self.num_events += 1
+
+    def events(self) -> Iterator[Event]:
+        """Go through the events."""
+        self._file.seek(0)
+        for _ in range(self.num_events):
+            yield _unpack(marshal.load(self._file))
+        self._file.seek(0, 2)
+
+    def write_trace(self, path: Path, last: Told) -> None:
+        """Write a trace, in which `last` is what came of the last event."""
+        state = initial_state(self.config)
+        with open_trace(path, traceable(self.config)) as writer:
+            for number, event in enumerate(self.events(), start=1):
+                if number == self.num_events:
+                    writer.write_told(event, last)
+                else:
+                    state, outcome = step(state, event)
+                    writer.write(event, state, outcome)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._file.close()
+
+
+def traceable(config: SchedulerConfig) -> SchedulerConfig:
+    """Give `config` as a trace can hold it: the names of blocks then mean nothing but themselves."""
+    return attrs.evolve(config, block_hasher=OpaqueBlockHasher())
+
+
+def start_trace(path: Path, config: SchedulerConfig) -> TraceWriter:
+    """Start a trace of everything."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return open_trace(path, traceable(config))
+
+
+def _pack(event: Event) -> Any:
+    """Pack an event; nearly all are steps and results, which are plain."""
+    if isinstance(event, Schedule):
+        return event.throttle_prefills
+    if isinstance(event, Update):
+        return (event.result.step_id, dict(event.result.sampled_token_ids))
+    return pickle.dumps(event)
+
+
+def _unpack(packed: Any) -> Event:
+    if isinstance(packed, bool):
+        return Schedule(packed)
+    if isinstance(packed, tuple):
+        step_id, sampled_token_ids = packed
+        return Update(
+            StepResult(step_id=StepId(step_id), sampled_token_ids=OrderedMap.adopt(sampled_token_ids))
+        )
+    event: Event = pickle.loads(packed)
+    return event

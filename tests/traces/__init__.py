@@ -1,0 +1,1 @@
+"""Traces recorded from the real scheduler, and the script that records them."""

@@ -1,0 +1,80 @@
+"""The real scheduler, written down: its outcomes as values of this package.
+
+Importing this module imports vLLM.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import BlockHash as VllmBlockHash
+from vllm.v1.request import Request as VllmRequest
+
+from kvsched_fp import Event, FinishReason, SchedulerConfig
+from kvsched_fp.ids import BlockHash
+from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.trace.codec import Told, decode_told, told_key
+from tests.conformance.reference import ReferenceScheduler
+
+_KINDS = {
+    "BlockStored": "block_stored",
+    "BlockRemoved": "block_removed",
+    "AllBlocksCleared": "all_blocks_cleared",
+}
+
+
+class RecordedScheduler(ReferenceScheduler):
+    """A real scheduler whose requests name blocks as `config.block_hasher` does."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        super().__init__(config)
+        if config.enable_prefix_caching:
+            self._hasher = _RequestHasher(config)
+        self.seconds = 0.0
+        """Processor time that the real scheduler took."""
+
+    def happen(self, event: Event) -> Told:
+        """Let `event` happen, and give what came of it."""
+        outcome = self.apply(event)["outcome"]
+        key = told_key(event)
+        if key is None:
+            return None
+        return decode_told({"event": None, key: _as_in_a_trace(outcome)}, event)
+
+    def _apply(self, event: Event) -> Any:
+        started = time.process_time()
+        outcome = super()._apply(event)
+        self.seconds += time.process_time() - started
+        return outcome
+
+
+class _RequestHasher:
+    """What a real request calls for the names of its new full blocks."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+
+    def __call__(self, request: VllmRequest) -> list[VllmBlockHash]:
+        known = tuple(BlockHash(name) for name in request.block_hashes)
+        first_position = len(known) * self._config.block_size
+        extended = extend_block_hashes(
+            self._config.block_hasher,
+            known[-1:],
+            tuple(request.all_token_ids[first_position:]),
+            first_position,
+            self._config.block_size,
+            request.cache_salt,
+        )
+        return [VllmBlockHash(name) for name in extended[len(known[-1:]) :]]
+
+
+def _as_in_a_trace(plain: Any) -> Any:
+    """Turn the normal form of the conformance suite into that of a trace; lists of ids need no runs."""
+    if isinstance(plain, Mapping):
+        made = {key: _as_in_a_trace(value) for key, value in plain.items()}
+        if made.get("kind") in _KINDS:
+            made = {"kind": _KINDS[made.pop("kind")], **made}
+        if made.get("finish_reason") is not None:
+            made["finish_reason"] = FinishReason[made["finish_reason"]].value
+        return made
+    return [_as_in_a_trace(item) for item in plain] if isinstance(plain, list) else plain
