@@ -55,7 +55,7 @@ def explain(*, trace: Path, step_id: int, request_id: str | None, as_json: bool)
     if request_id is not None:
         reasons = tuple(reason for reason in reasons if reason.request_id == request_id)
         if not reasons:
-            known = ", ".join(reason.request_id for reason in explanation.reasons[:20]) or "none"
+            known = ", ".join(repr(reason.request_id) for reason in explanation.reasons[:20]) or "none"
             allowed = f"a request that is live before step {step_id}: {known}"
             raise TraceError("--request", request_id, allowed, path=trace, line=explanation.line)
     if as_json:

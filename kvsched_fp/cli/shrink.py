@@ -65,7 +65,7 @@ def shrink_file(trace: Path, target: Path, tries: int, *, quiet: bool) -> Shrunk
             events.append(last.event)
         if last is None or last.difference is None:
             return None
-        judge = RecordedJudge(header.config, last.event, last.record.told(), last.difference)
+        judge = RecordedJudge(header.config, last)
     console = Console(stderr=True)
     with Status(f"{len(events)} events", console=console) as status:
         if quiet or not console.is_terminal:

@@ -1,6 +1,7 @@
 """What the prefix index tells a router outside: blocks stored, removed, and all cleared.
 
-Replaying these events gives the set of keys in the prefix index.
+Replaying these events gives the prefix index, if a mirror counts: several blocks may be stored under one
+hash, and each is removed by an event of its own.
 
 Upstream: `distributed/kv_events.py`.
 """

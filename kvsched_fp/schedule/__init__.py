@@ -7,7 +7,7 @@ Rules
     one has come back; a request is in the middle of its prompt while known tokens are not computed.
 [S-STEP-03] Every output is in flight until an update takes it, an empty one too.
 [S-STEP-04] Only a step that scheduled something counts as executed; one that carried prompt restarts the
-    prefill interval [S-HOLD-02].
+    prefill interval [S-HOLD-02], even if that prompt was then taken back from a victim.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.schedule`, `_update_after_schedule`.
 """

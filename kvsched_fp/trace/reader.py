@@ -21,7 +21,7 @@ from kvsched_fp.events import Event
 from kvsched_fp.trace.codec import Told, decode_event, decode_told, told_key
 from kvsched_fp.trace.header import Header, decode_header
 from kvsched_fp.trace.values import CodecError
-from kvsched_fp.workloads.fields import parse_object
+from kvsched_fp.workloads.fields import DECODER, parse_object
 from kvsched_fp.workloads.lines import Line, open_lines, read_lines
 
 MAX_LINE_BYTES = 2**26
@@ -44,21 +44,17 @@ class TraceRecord:
     """Where it stands."""
     event: Event
     """What happened."""
-    values: dict[str, Any]
-    """The whole record as JSON values, not yet checked but for the event."""
+    rest: str
+    """What stands behind the event, as text; the outcome is read only where it must be."""
 
-    def ends_with(self, encoded: str) -> bool:
-        """Tell whether the outcome stands in the file exactly as `encoded`.
-
-        `encoded` is a whole JSON value, so what precedes it is the key of the outermost object.
-        """
-        key = told_key(self.event)
-        return len(self.values) == 2 and self.line.text.endswith(f',"{key}":{encoded}}}')
+    def ends_with(self, encoded: str | None) -> bool:
+        """Tell whether the outcome stands in the file exactly as `encoded`; None for no outcome."""
+        return self.rest == ("}" if encoded is None else f',"{told_key(self.event)}":{encoded}}}')
 
     def told(self) -> Told:
         """Read what came of the event. Raises `TraceError`."""
         try:
-            return decode_told(self.values, self.event)
+            return decode_told(_parse(self.line), self.event)
         except CodecError as error:
             raise self.error(error) from None
 
@@ -79,14 +75,11 @@ class TraceReader:
     def records(self) -> Iterator[TraceRecord]:
         """Go through the records. Raises `TraceError` at the first that breaks a rule."""
         for line in self._lines:
-            values = _parse(line)
+            event, rest = _read_event(line)
             try:
-                if "event" not in values:
-                    raise CodecError("record", values, 'an object with the key "event"')
-                event = decode_event(values["event"])
+                yield TraceRecord(line, decode_event(event), rest)
             except CodecError as error:
                 raise _located(line, error) from None
-            yield TraceRecord(line, event, values)
 
     def tell(self) -> int:
         """Give the bytes read so far; 0 where a file does not tell."""
@@ -125,14 +118,38 @@ def open_trace_reader(path: Path) -> TraceReader:
         raise
 
 
+def _read_event(line: Line) -> tuple[Any, str]:
+    """Read the event of a record, and give what stands behind it if it comes first, else nothing."""
+    if line.text.startswith(_EVENT_FIRST) and not _depth_exceeds(line.text, MAX_DEPTH):
+        try:
+            event, end = DECODER.raw_decode(line.text, len(_EVENT_FIRST))
+        except (ValueError, RecursionError):
+            pass  # reading the whole line will say what is wrong
+        else:
+            _check_runs(line, line.text[:end])
+            return event, line.text[end:]
+    values = _parse(line)
+    if "event" not in values:
+        cause = CodecError("record", values, 'an object with the key "event"')
+        raise _located(line, cause)
+    return values["event"], ""
+
+
+_EVENT_FIRST = '{"event":'
+
+
 def _parse(line: Line) -> dict[str, Any]:
     if _depth_exceeds(line.text, MAX_DEPTH):
         raise line.error("line", line.text, f"nested at most {MAX_DEPTH} deep")
     values = parse_object(line)
-    counts = _RUN_COUNTS.findall(line.text)
+    _check_runs(line, line.text)
+    return values
+
+
+def _check_runs(line: Line, text: str) -> None:
+    counts = _RUN_COUNTS.findall(text)
     if any(len(count) > _MAX_COUNT_DIGITS for count in counts) or sum(map(int, counts)) > MAX_RUN_TOTAL:
         raise line.error("line", line.text, f"runs of at most {MAX_RUN_TOTAL} integers in all")
-    return values
 
 
 def _depth_exceeds(text: str, limit: int) -> bool:

@@ -87,13 +87,12 @@ class Comparer:
         event = record.event
         ours = encode_told(what_was_told(event, after, outcome))
         key = told_key(event)
-        if key is None:
-            record.told()
-            return None
-        if record.ends_with(format_json(ours[key])):
+        if record.ends_with(None if key is None else format_json(ours[key])):
             return None
         recorded = record.told()
         encoded = encode_told(recorded)
+        if key is None:
+            return None
         if self._names is not None and isinstance(event, Update):
             self._names.translate(ours[key], encoded[key])
         if encoded == ours:

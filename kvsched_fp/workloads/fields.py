@@ -12,7 +12,7 @@ from kvsched_fp.workloads.request import MAX_TOKENS
 def parse_object(line: Line) -> dict[str, Any]:
     """Read the line as one JSON object in which no key stands twice."""
     try:
-        value = _DECODER.decode(line.text)
+        value = DECODER.decode(line.text)
     except json.JSONDecodeError as error:
         raise line.error(
             "line", line.text, f"one JSON object ({error.msg} at column {error.colno})"
@@ -37,7 +37,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+"""Reads JSON in which no key stands twice, and no NaN."""
 
 
 def require_keys(line: Line, values: Collection[str], required: Collection[str]) -> None:

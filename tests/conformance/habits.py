@@ -33,6 +33,8 @@ class Habits:
     """The longest prompt."""
     max_output_len: int
     """The largest `max_tokens`."""
+    stop_rate: float
+    """The share of requests that each way of stopping before that applies to."""
     num_priorities: int
     """How many different priorities, from 1; 0 makes every request more important than the ones before."""
     arrivals: Literal["in order", "at once", "any"]
@@ -61,19 +63,20 @@ def draw_habits(rng: Random, max_model_len: int) -> Habits:
     return Habits(
         num_events=rng.randint(15, 120),
         max_in_flight=rng.choice((1, 1, 2, 3, 4)),
-        max_live=rng.choice((3, 5, 8, 12)),
+        max_live=rng.choice((3, 6, 9, 12)),
         runner=rng.choice(("plain", "plain", "bursts", "wild")),
         num_token_ids=num_token_ids,
         prefixes=tuple(
             draw_tokens(rng, num_token_ids, rng.randint(1, max_model_len)) for _ in range(rng.randint(1, 3))
         ),
         max_prompt_len=rng.choice((max_model_len, max_model_len // 2, max_model_len // 2, 5)),
-        max_output_len=rng.choice((1, 4, 10, 40, 40)),
+        max_output_len=rng.choice((1, 4, 15, 40, 40)),
+        stop_rate=rng.choice((0.0, 0.0, 0.3)),
         num_priorities=rng.choice((0, 0, 1, 2, 4)),
         arrivals=rng.choice(("in order", "at once", "any")),
         num_clients=rng.choice((1, 1, 2, 3)),
-        add_rate=rng.choice((0.1, 0.3, 0.6)),
-        max_burst=rng.choice((1, 3, 5)),
+        add_rate=rng.choice((0.2, 0.6, 1.5)),
+        max_burst=rng.choice((1, 3, 6)),
         finish_rate=rng.choice((0.0, 0.03, 0.15)),
         pause_rate=rng.choice((0.0, 0.0, 0.02, 0.1)),
         reset_rate=rng.choice((0.0, 0.0, 0.02, 0.1)),

@@ -37,7 +37,7 @@ from .mutate import (
     remove,
 )
 
-MAX_HISTORIES = 400
+MAX_HISTORIES = 1000
 """Every fault must be found within so many."""
 
 

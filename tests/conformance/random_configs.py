@@ -51,7 +51,7 @@ def draw_config(rng: Random, block_hasher: BlockHasher, shape: OutputShape = "bo
         include_finished_set=rng.random() < 0.3,
         log_stats=rng.random() < 0.8,
     )
-    presets = {_as_drawn: 40, _under_pressure: 25, _crowded: 20, _with_whole_prompts: 10, _large: 5}
+    presets = {_as_drawn: 35, _under_pressure: 25, _crowded: 25, _with_whole_prompts: 10, _large: 5}
     preset = rng.choices(list(presets), list(presets.values()))[0]
     return preset(rng, config)
 

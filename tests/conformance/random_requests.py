@@ -41,12 +41,16 @@ def _draw_prompt(rng: Random, habits: Habits) -> tuple[int, ...]:
 
 def _draw_sampling_params(rng: Random, habits: Habits) -> SamplingParams:
     max_tokens = rng.randint(1, habits.max_output_len)
+
+    def stops() -> bool:
+        return rng.random() < habits.stop_rate
+
     return SamplingParams(
         max_tokens=max_tokens,
         min_tokens=rng.randint(0, max_tokens) if rng.random() < 0.3 else 0,  # vLLM refuses more
-        eos_token_id=rng.randrange(habits.num_token_ids) if rng.random() < 0.25 else None,
-        stop_token_ids=draw_tokens(rng, habits.num_token_ids, rng.choice((0, 0, 0, 0, 1, 2))),
-        repetition_detection=_draw_repetition_detection(rng) if rng.random() < 0.25 else None,
+        eos_token_id=rng.randrange(habits.num_token_ids) if stops() else None,
+        stop_token_ids=draw_tokens(rng, habits.num_token_ids, rng.randint(1, 2)) if stops() else (),
+        repetition_detection=_draw_repetition_detection(rng) if stops() else None,
         skip_reading_prefix_cache=rng.random() < 0.07,
     )
 

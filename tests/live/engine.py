@@ -86,7 +86,7 @@ def _spread_weights(engine: Any) -> None:
         if "norm" in name:
             parameter.data.fill_(1.0)
         else:
-            parameter.data.normal_(0.0, 0.15 if "embed" not in name else 1.0)
+            parameter.data.normal_(0.0, 0.02 if "embed" in name else 0.15)
 
 
 def draw_prompts(num_requests: int) -> list[list[int]]:

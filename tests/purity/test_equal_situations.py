@@ -22,6 +22,7 @@ from kvsched_fp import (
     initial_state,
     step,
 )
+from kvsched_fp.ids import RequestId
 from kvsched_fp.state import live_request_ids
 from tests.unit.worlds import make_config, make_request, make_result, make_state, run_steps
 
@@ -32,6 +33,10 @@ def _apply(state: SchedulerState, *events: Event) -> SchedulerState:
     for event in events:
         state, _ = step(state, event)
     return state
+
+
+def _end(*request_ids: str) -> Event:
+    return FinishRequests(tuple(map(RequestId, request_ids)))
 
 
 def _differing_fields(one: SchedulerState, other: SchedulerState) -> set[str]:
@@ -106,8 +111,8 @@ def test_an_arrival_and_a_result_commute() -> None:
 def test_requests_ended_together_or_one_by_one_give_the_same() -> None:
     """One event that ends two requests is the same as two events in the same order."""
     state = run_steps(make_state(make_config(), *map(make_request, "abc")), 2)
-    together = _apply(state, FinishRequests(("a", "c")))
-    one_by_one = _apply(state, FinishRequests(("a",)), FinishRequests(("c",)))
+    together = _apply(state, _end("a", "c"))
+    one_by_one = _apply(state, _end("a"), _end("c"))
 
     assert _is_same(together, one_by_one)
 
@@ -115,8 +120,8 @@ def test_requests_ended_together_or_one_by_one_give_the_same() -> None:
 def test_the_order_of_ends_shows_only_in_what_is_told() -> None:
     """Waiting requests that are ended in another order leave the same state, but for the finished ids."""
     state = make_state(make_config(), *map(make_request, "abcd"))
-    forth = _apply(state, FinishRequests(("a", "c")))
-    back = _apply(state, FinishRequests(("c", "a")))
+    forth = _apply(state, _end("a", "c"))
+    back = _apply(state, _end("c", "a"))
 
     assert {"finished_request_ids"} == _differing_fields(forth, back)
 
@@ -147,7 +152,7 @@ def test_maps_forget_how_they_were_filled(make_order: Callable[[list[str]], list
     config = make_config()
     alone = _apply(make_state(config, make_request("r20")), Schedule())
     crowded = make_state(config, *map(make_request, crowd))
-    crowded = _apply(crowded, FinishRequests(tuple(crowd)), AddRequest(make_request("r20")))
+    crowded = _apply(crowded, _end(*crowd), AddRequest(make_request("r20")))
     # The ends are told with the step.
     crowded = _apply(crowded, Schedule())
 
@@ -160,7 +165,7 @@ def test_maps_forget_how_they_were_filled(make_order: Callable[[list[str]], list
 def test_a_request_that_never_ran_leaves_only_counters() -> None:
     """A request that is ended while it waits shows in counters and finished ids alone."""
     state = run_steps(make_state(make_config(), make_request("a")), 2)
-    came_and_went = _apply(state, AddRequest(make_request("b")), FinishRequests(("b",)))
+    came_and_went = _apply(state, AddRequest(make_request("b")), _end("b"))
 
     assert {"num_added", "finished_request_ids"} == _differing_fields(state, came_and_went)
 

@@ -76,6 +76,7 @@ class World:
             share /= 2
         if self.kind is Kind.RISING:
             share, max_tokens, fields = share / 2, 40, {**fields, "priority": -number}
+        max_tokens = max(max_tokens, wish.params.get("min_tokens", 0))
         num_tokens = int(share * self.longest_prompt)
         if wish.whole_blocks or self.kind is Kind.SHARING:
             num_tokens -= num_tokens % self.config.block_size

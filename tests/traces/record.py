@@ -2,6 +2,7 @@
 
     python -m tests.traces.record sample [FILE]     play the bundled workload of `kvsched-fp run`
     python -m tests.traces.record bundled           write the traces that come with the package again
+    python -m tests.traces.record faulty            write those of a scheduler with planted faults again
 
 `sample` also plays the workload through this package, compares the two files byte for byte, checks the
 recorded one, and says how long each took. Run it from the top of the repository, in an environment that
@@ -19,7 +20,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kvsched_fp.trace import check_trace, open_trace, open_trace_reader
+from kvsched_fp.cli.checks import DEFAULT_INTERVAL, CheckMode
+from kvsched_fp.cli.trace_checking import CheckOptions, check_file
+from kvsched_fp.trace import open_trace
 from kvsched_fp.workloads.formats import open_workload
 from kvsched_fp.workloads.play import play
 from kvsched_fp.workloads.sample import REPLAY_CONFIG, sample_path
@@ -31,17 +34,16 @@ SAMPLE_DIGEST = Path(__file__).with_name("sample.sha256")
 
 def record_sample(path: Path) -> int:
     """Record the sample at `path`, compare it with ours and check it; give the exit status."""
-    real, ours, checked = (
-        _timed(lambda: _play_real(path)),
-        _timed(lambda: _play_ours(path.with_suffix(".ours"))),
-        _timed(lambda: _check(path)),
-    )
+    real = _timed(lambda: _play_real(path))
+    ours = _timed(lambda: _play_ours(path.with_suffix(".ours")))
+    compared = _timed(lambda: _check(path, CheckMode.OFF))
+    checked = _timed(lambda: _check(path, CheckMode.SAMPLED))
     same = filecmp.cmp(path, path.with_suffix(".ours"), shallow=False)
     path.with_suffix(".ours").unlink()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     print(f"the real scheduler, recorded: {real[0]:.2f} s, of which in the scheduler {real[1]:.2f} s")
     print(f"this package, recorded:       {ours[0]:.2f} s")
-    print(f"checked:                      {checked[0]:.2f} s")
+    print(f"checked:                      {compared[0]:.2f} s; with invariants {checked[0]:.2f} s")
     print(f"{checked[1]}\nsha256 {digest}")
     print("the same bytes" if same else "DIFFERENT bytes")
     if same:
@@ -83,11 +85,11 @@ def _play_ours(path: Path) -> None:
             writer.write(played.event, played.after, played.outcome)
 
 
-def _check(path: Path) -> str:
-    with open_trace_reader(path) as reader:
-        verdict = check_trace(reader)
-    if verdict.divergence is not None:
-        return str(verdict.divergence)
+def _check(path: Path, mode: CheckMode) -> str:
+    report = check_file(path, CheckOptions(mode=mode, interval=DEFAULT_INTERVAL), lambda _: None)
+    verdict = report.verdict
+    if verdict is None or verdict.divergence is not None:
+        return str(report.error if verdict is None else verdict.divergence)
     return f"identical: {verdict.num_events:,} events, {verdict.num_decisions:,} decisions"
 
 
@@ -105,12 +107,17 @@ def record_bundled() -> int:
 def main() -> int:
     """Run the command; give the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.traces.record", description=__doc__)
-    parser.add_argument("what", choices=("sample", "bundled"))
+    parser.add_argument("what", choices=("sample", "bundled", "faulty"))
     parser.add_argument("file", type=Path, nargs="?", help="where the sample goes")
     options = parser.parse_args()
     check_pins()
     if options.what == "bundled":
         return record_bundled()
+    if options.what == "faulty":
+        from .faults import record_faults  # as above
+
+        record_faults(Path(__file__).with_name("faulty"))
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         return record_sample(options.file or Path(folder) / "sample.jsonl")
 

@@ -56,6 +56,17 @@ def _preempts(record: dict[str, Any]) -> bool:
     return bool(record.get("output", {}).get("preempted_request_ids"))
 
 
+@pytest.mark.parametrize("path", sorted((HERE / "faulty").glob("*.jsonl")), ids=lambda path: path.stem)
+def test_a_fault_in_the_real_scheduler_is_found(path: Path) -> None:
+    """Each trace is of the real one with a slip planted into it, shrunk: see `faults.py`."""
+    with open_trace_reader(path) as reader:
+        verdict = check_trace(reader)
+
+    assert verdict.divergence is not None
+    assert len(path.read_text().splitlines()) - 1 == verdict.divergence.event_number
+    assert () != verdict.divergence.rule_ids
+
+
 def test_the_bundle_is_small() -> None:
     """It is part of every installation."""
     assert sum(path.stat().st_size for path in TRACES) < 1_500_000

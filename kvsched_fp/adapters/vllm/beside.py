@@ -21,6 +21,7 @@ from kvsched_fp.adapters.vllm.assignments import (
 )
 from kvsched_fp.adapters.vllm.compare import (
     find_different_request,
+    find_moved_request,
     first_unmodelled,
     is_same_running,
     is_same_step,
@@ -144,7 +145,7 @@ class Beside:
         self._last.append((self._history.num_events, event, outcome))
         if self.options.trace is not None:
             self._record(event, after, answer, kv_events)
-        different = self._compare_answer(after, outcome, answer, kv_events) or self._compare_inside(after)
+        different = self._compare_answer(after, outcome, answer, kv_events) or self._compare_inside(event, after)
         if different is not None:
             told = self._read(event, after, answer, kv_events)
             self._part(Parting(event, before, after, outcome, different, told))
@@ -211,11 +212,12 @@ class Beside:
             return None
         return Difference("emitted.kv_events", f"{len(real)} events", f"{len(made)} events")
 
-    def _compare_inside(self, after: SchedulerState) -> Difference | None:
+    def _compare_inside(self, event: Event, after: SchedulerState) -> Difference | None:
         """Compare the progress of the requests, the queues and the counters."""
         real = self.real
+        compare_running = find_moved_request if isinstance(event, Schedule) else find_different_request
         request = (
-            find_different_request(real.running, after.progress)
+            compare_running(real.running, after.progress)
             or find_different_request(self._some_waiting(), after.progress)
             or find_different_request(self._next_of_sweep(), after.progress)
         )

@@ -87,15 +87,14 @@ def is_same_told(real: Mapping[int, EngineCoreOutputs], ours: Emitted) -> bool:
             return False
         for output, our_output in zip(outputs, told.outputs, strict=True):
             if (
-                output.request_id != our_output.request_id
-                or tuple(output.new_token_ids) != our_output.new_token_ids
-                or output.finish_reason is not None
-                or our_output.finish_reason is not None
-                or output.prefill_stats is not None
-                or our_output.prefill_stats is not None
-                or output.stop_reason is not None
-                or our_output.stop_reason is not None
-            ) and not _is_same_output(output, our_output):
+                output.finish_reason is our_output.finish_reason is None
+                and output.prefill_stats is our_output.prefill_stats is None
+                and output.stop_reason is our_output.stop_reason is None
+                and output.request_id == our_output.request_id
+                and tuple(output.new_token_ids) == our_output.new_token_ids
+            ):
+                continue
+            if not _is_same_output(output, our_output):
                 return False
     # Without the outputs, little is left.
     return _without_outputs(read_emitted(_strip(real), ())) == _without_outputs(sorted_sets(ours))
@@ -154,6 +153,26 @@ def find_different_request(
                 return request
         elif request.status is not _STATUSES[ours.status] or (
             read_prefill_stats(request.prefill_stats) != ours.prefill_stats
+        ):
+            return request
+    return None
+
+
+def find_moved_request(
+    requests: Iterable[VllmRequest], progress: Mapping[RequestId, Progress]
+) -> VllmRequest | None:
+    """Give the first of the running `requests` that a step moved otherwise than ours, or None.
+
+    This looks at what planning a step changes in a running request, and is called after every step;
+    the rest is compared after the update that follows.
+    """
+    for request in requests:
+        ours = progress.get(request.request_id)
+        if (
+            ours is None
+            or ours.num_computed_tokens != request.num_computed_tokens
+            or ours.num_in_flight_tokens != request.num_in_flight_tokens
+            or ours.is_prefill_chunk != request.is_prefill_chunk
         ):
             return request
     return None

@@ -1,10 +1,13 @@
 """How a shadow behaves: by the constructor, by `additional_config`, or by the environment, in this order.
 
-| constructor     | `additional_config["kvsched_fp"]` | environment                | meaning                          |
-|-----------------|-----------------------------------|----------------------------|----------------------------------|
-| `on_difference` | `"on_difference"`                 | `KVSCHED_FP_SHADOW`        | `raise` (default), `log`, `record` |
-| `trace`         | `"trace"`                         | `KVSCHED_FP_SHADOW_TRACE`  | a file to record everything in   |
-| `folder`        | `"folder"`                        | `KVSCHED_FP_SHADOW_FOLDER` | where reports of differences go  |
+| constructor     | environment                | meaning                                        |
+|-----------------|----------------------------|------------------------------------------------|
+| `on_difference` | `KVSCHED_FP_SHADOW`        | `raise` (the default), `log` or `record`       |
+| `trace`         | `KVSCHED_FP_SHADOW_TRACE`  | a file to record everything in, as it happens  |
+| `folder`        | `KVSCHED_FP_SHADOW_FOLDER` | where reports of differences go                |
+
+In `additional_config` they stand under the key `kvsched_fp`, by the names of the constructor:
+`{"kvsched_fp": {"on_difference": "log"}}`.
 """
 
 import os

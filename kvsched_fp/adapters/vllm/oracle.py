@@ -84,7 +84,7 @@ class OracleScheduler(Shown):
         publisher = EventPublisherFactory.create(
             vllm_config.kv_events_config, vllm_config.parallel_config.data_parallel_index
         )
-        vars(self).update(
+        self.__dict__.update(
             _state=initial_state(config),
             _requests={},
             _in_flight=deque[VllmSchedulerOutput](),
@@ -95,23 +95,23 @@ class OracleScheduler(Shown):
             kv_event_publisher=publisher,
             encoder_cache_manager=EmptyEncoderCache(),
         )
-        vars(self)["kv_cache_manager"] = KVCacheManagerView(self, kv_cache_config)
+        self.__dict__["kv_cache_manager"] = KVCacheManagerView(self, kv_cache_config)
 
     # What may be assigned.
 
     def __setattr__(self, name: str, value: Any) -> None:
         state = self._state
         if name in CONFIG_FIELDS:
-            vars(self)["_state"] = attrs.evolve(state, config=assign_config(state.config, name, value))
+            self.__dict__["_state"] = attrs.evolve(state, config=assign_config(state.config, name, value))
         elif name in STATE_FIELDS:
-            vars(self)["_state"] = attrs.evolve(state, **{name: value})
+            self.__dict__["_state"] = attrs.evolve(state, **{name: value})
         elif name == "max_num_running_reqs":
             if type(value) is not int or value < 1:
                 raise InvalidConfig(name, value, "an integer >= 1")
-            vars(self)["_max_num_running"] = value
+            self.__dict__["_max_num_running"] = value
         else:
             refuse_assignment(name, value)
-            vars(self)[name] = value
+            self.__dict__[name] = value
 
     @property
     def max_num_running_reqs(self) -> int:
@@ -123,7 +123,7 @@ class OracleScheduler(Shown):
         self._replace(reassign_request(self._state, request, name, value))
 
     def _replace(self, state: SchedulerState) -> None:
-        vars(self)["_state"] = state
+        self.__dict__["_state"] = state
 
     # Steps.
 

@@ -17,7 +17,7 @@ from vllm.v1.metrics.stats import PrefillStats as VllmPrefillStats
 from vllm.v1.metrics.stats import SchedulerStats as VllmSchedulerStats
 from vllm.v1.request import Request as VllmRequest
 
-from kvsched_fp.ids import BlockHash, BlockId, StepId
+from kvsched_fp.ids import BlockHash, StepId
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import (
@@ -73,9 +73,9 @@ def _read_cached_requests(cached: VllmCachedRequestData) -> CachedRequestData:
     )
 
 
-def read_block_ids(block_ids: Iterable[Iterable[int]]) -> BlockIds:
+def read_block_ids(block_ids: Iterable[Iterable[Any]]) -> BlockIds:
     """Read block ids, per group."""
-    return tuple(tuple(BlockId(block_id) for block_id in ids) for ids in block_ids)
+    return tuple(map(tuple, block_ids))
 
 
 def read_emitted(clients: Mapping[int, EngineCoreOutputs], kv_events: Iterable[Any]) -> Emitted:

@@ -14,6 +14,7 @@ from kvsched_fp.errors import KvschedError
 from kvsched_fp.events import Event, Schedule
 from kvsched_fp.explain import explain
 from kvsched_fp.machine import Outcome
+from kvsched_fp.outputs import Reason
 from kvsched_fp.state import SchedulerState
 from kvsched_fp.trace.codec import Told, what_was_told
 from kvsched_fp.trace.difference import Difference
@@ -104,7 +105,7 @@ def _make_divergence(parting: Parting, number: int, last_events: tuple[str, ...]
     request_id = _request_in(parting.difference.path)
     if request_id is None:
         return divergence
-    reasons = ()
+    reasons: tuple[Reason, ...] = ()
     if isinstance(parting.event, Schedule):
         reasons = tuple(
             reason

@@ -1,6 +1,6 @@
 """From vLLM's requests and results to ours; what is not modelled is named and refused."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from vllm.sampling_params import SamplingParams as VllmSamplingParams
 from vllm.v1.outputs import ModelRunnerOutput
@@ -91,11 +91,11 @@ def _to_repetition_detection(params: VllmSamplingParams) -> RepetitionDetection 
 
 
 def to_step_result(
-    step_id: StepId, batch: Mapping[RequestId, int], output: ModelRunnerOutput, live: Mapping[str, object]
+    step_id: StepId, batch: Mapping[RequestId, int], output: ModelRunnerOutput, live: Mapping[RequestId, object]
 ) -> StepResult:
     """Translate what the model runner returned for the step with the rows `batch`.
 
-    Rows of requests that are no longer `live` are left out; the scheduler does not look at them.
+    Only requests that are no longer `live` may have no row there.
     """
     if output.kv_connector_output is not None and not output.kv_connector_output.is_empty():
         raise UnsupportedFeature("KV connectors", "ModelRunnerOutput.kv_connector_output")
@@ -105,12 +105,13 @@ def to_step_result(
         raise UnsupportedFeature("pooling requests", "ModelRunnerOutput.pooler_output")
     sampled = output.sampled_token_ids
     indices = output.req_id_to_index
-    drawn: dict[RequestId, tuple[int, ...]] = {}
+    drawn: dict[RequestId, Iterable[int]] = {}
     for request_id in batch:
-        if request_id not in live:
-            continue
-        if request_id not in indices:
-            raise InvalidEvent("req_id_to_index", request_id, f"a row for every request of step {step_id}")
-        if sampled and (token_ids := sampled[indices[request_id]]):
-            drawn[request_id] = tuple(token_ids)
+        index = indices.get(request_id)
+        if index is None:
+            if request_id in live:
+                allowed = f"a row for every request of step {step_id}"
+                raise InvalidEvent("req_id_to_index", request_id, allowed)
+        elif sampled and (token_ids := sampled[index]):
+            drawn[request_id] = token_ids
     return StepResult(step_id=step_id, sampled_token_ids=OrderedMap.adopt(drawn))

@@ -127,7 +127,7 @@ class ShadowScheduler(Scheduler):  # type: ignore[misc]  # untyped where vLLM is
         self, scheduler_output: VllmSchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> tuple[dict[int, EngineCoreOutputs], tuple[Any, ...]]:
         """Update, and see which KV events are published by it."""
-        publisher = self.kv_event_publisher
+        publisher: Any = self.kv_event_publisher
         tap = _Tap(publisher)
         self._is_updating = True
         if self.enable_kv_cache_events:

@@ -16,7 +16,7 @@ from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.ids import RequestId
 from kvsched_fp.state import SchedulerState
 
-WITHOUT = {
+WITHOUT: dict[str, Any] = {
     "aux_output_connector": None,
     "can_skip_drafts": False,
     "connector": None,

@@ -17,7 +17,7 @@ class ReadOnlyError(AttributeError):
 def refuse_change(what: str) -> NoReturn:
     """Raise the error for a change of `what`."""
     raise ReadOnlyError(
-        f"{what} is a view of an immutable state, and read-only; the state changes by calls of the scheduler"
+        f"{what} is a read-only view of an immutable state, which changes by calls of the scheduler"
     )
 
 
@@ -32,8 +32,8 @@ class ReadOnly:
     def __getattr__(self, name: str) -> Any:
         # Copying and pickling ask for special methods that are not there; those are no part of a scheduler.
         raise AttributeError(
-            f"{type(self).__name__}.{name} is not offered by kvsched_fp.adapters.vllm, which shows what the "
-            "real scheduler holds but not how it changes it"
+            f"{type(self).__name__} has no {name}: it shows what the real scheduler holds, "
+            "but not how it changes it"
         )
 
 
@@ -60,10 +60,10 @@ class EmptyEncoderCache(EncoderCacheManager):  # type: ignore[misc]  # untyped w
 
     def __init__(self) -> None:
         super().__init__(cache_size=0)
-        vars(self)["_is_made"] = True
+        self.__dict__["_is_made"] = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_is_made" in vars(self):
+        if "_is_made" in self.__dict__:
             refuse_change(f"encoder_cache_manager.{name}")
         object.__setattr__(self, name, value)
 

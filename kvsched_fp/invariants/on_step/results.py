@@ -264,8 +264,8 @@ def _only_updates_tell(step: Step) -> str | None:
 
 def _ends_with(output: PVector[int], token_ids: Sequence[int]) -> bool:
     # Index by index: a slice of a persistent vector copies all of it first.
-    first = len(output) - len(token_ids)
-    return all(output[first + index] == token_id for index, token_id in enumerate(token_ids))
+    positions = range(len(output) - len(token_ids), len(output))
+    return [output[position] for position in positions] == list(token_ids)
 
 
 def _told(step: Step) -> Iterator[tuple[int, tuple[EngineOutput, ...]]]:

@@ -69,5 +69,5 @@ def test_a_step_or_request_that_is_not_there(trace: Path) -> None:
     assert_refused(
         run_cli("explain", trace, "--step", 1, "--request", "zz"),
         "--request: got 'zz'",
-        "live before step 1: r1",
+        "live before step 1: 'r1'",
     )

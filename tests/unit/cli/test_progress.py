@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from kvsched_fp.cli import progress
-from kvsched_fp.cli.progress import RunProgress
+from kvsched_fp.cli.progress import CheckProgress, RunProgress
 
 
 def _shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, visible: bool = True) -> str:
@@ -38,3 +38,17 @@ def test_shows_nothing_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shows_nothing_when_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--quiet` is obeyed on a terminal too."""
     assert "" == _shown(monkeypatch, terminal=True, visible=False)
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, True), (False, False)])
+def test_a_check_shows_the_bytes_read(monkeypatch: pytest.MonkeyPatch, terminal: bool, shown: bool) -> None:
+    """On a terminal alone."""
+    stream = io.StringIO()
+    monkeypatch.setattr(
+        progress, "Console", lambda **_: Console(file=stream, force_terminal=terminal, width=120)
+    )
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    with CheckProgress(2_000_000, visible=True) as bar:
+        bar.update(500_000)
+
+    assert shown == ("0.5/2.0 MB" in stream.getvalue())

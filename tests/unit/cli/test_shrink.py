@@ -25,8 +25,8 @@ def _change_finish_reason(values: list[dict[str, Any]]) -> None:
                     return
 
 
-@pytest.mark.parametrize("change", [give_one_more, _change_finish_reason])
-def test_a_changed_outcome_shrinks_small(tmp_path: Path, change: Any) -> None:
+@pytest.mark.parametrize(("change", "most"), [(give_one_more, 6), (_change_finish_reason, 9)])
+def test_a_changed_outcome_shrinks_small(tmp_path: Path, change: Any, most: int) -> None:
     """The smaller trace differs in the same field, with the same two values, at its last event."""
     path = edit(write_trace(tmp_path / "t.jsonl"), change)
     target = tmp_path / "small.jsonl"
@@ -38,7 +38,7 @@ def test_a_changed_outcome_shrinks_small(tmp_path: Path, change: Any) -> None:
     assert (before["recorded"], before["ours"]) == (after["recorded"], after["ours"])
     assert before["path"].rpartition(".")[2][:9] == after["path"].rpartition(".")[2][:9]
     assert len(read_values(target)) - 1 == after["event"]
-    assert after["event"] <= before["event"] // 2 + 1
+    assert after["event"] <= most < before["event"]
 
 
 def test_shrinking_is_deterministic(tmp_path: Path) -> None:

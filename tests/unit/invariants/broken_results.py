@@ -172,7 +172,7 @@ def _running_in_another_order() -> Changed:
 
 def _finished_set_not_told() -> Changed:
     sound = _answered()
-    finished = OrderedMap({0: (STRANGER,)})
+    finished: OrderedMap[int, tuple[RequestId, ...]] = OrderedMap({0: (STRANGER,)})
     return change(sound, before=attrs.evolve(sound.before, finished_by_client=finished))
 
 

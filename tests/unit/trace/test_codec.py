@@ -68,7 +68,7 @@ detections = st.builds(
 )
 params = st.builds(
     SamplingParams,
-    max_tokens=st.integers(1, 50),
+    max_tokens=st.integers(50, 99),
     min_tokens=counts,
     eos_token_id=st.none() | counts,
     stop_token_ids=st.frozensets(counts, max_size=4),
@@ -80,7 +80,7 @@ requests = st.builds(
     request_id=texts,
     prompt_token_ids=tokens.filter(len),
     sampling_params=params,
-    arrival_time=st.floats(allow_nan=False),
+    arrival_time=st.floats(allow_nan=False, allow_infinity=False),
     priority=st.integers(),
     client_index=counts,
     cache_salt=st.none() | texts,

@@ -44,7 +44,10 @@ def _replace_line(path: Path, line: int, content: bytes) -> Path:
         (b"[]", "one JSON object"),
         (b'{"event":{"kind":"schedule","throttle_prefills":NaN}}', "NaN is not a JSON number"),
         (b'{"event":1' + b"0" * 5000 + b"}", "one JSON object"),
-        (b'{"event":1,"event":2}', "the key 'event' stands twice"),
+        (
+            b'{"event":{"kind":"schedule","throttle_prefills":false},"event":2}',
+            "the key 'event' stands twice",
+        ),
         (b'{"a":[1,1000000000]}', "runs of at most 33554432 integers in all"),
         (b'{"a":[[1,20000000],[1,20000000]]}', "runs of at most 33554432 integers in all"),
         (b'{"a":[ 1 , 1' + b"0" * 400 + b"]}", "runs of at most 33554432 integers in all"),

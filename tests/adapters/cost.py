@@ -1,0 +1,55 @@
+"""What a shadow costs: schedule and update of the real scheduler, with and without the machine beside it.
+
+    python -m tests.adapters.cost [--running 32 256] [--steps 60]
+
+Figures are microseconds per running request and step, of processor time. The two take turns, step by step,
+each in a process of its own; the lower quartile over the steps is taken, and the ratio is what counts.
+"""
+
+import argparse
+import statistics
+
+from tests.bench.side_by_side import WARM_UP_STEPS, Theirs, Work, Worker, decode_only, prefill_heavy
+
+ALLOWED_RATIO = 2.0
+"""What a shadow may cost, by the real scheduler alone."""
+
+
+class Shadowed(Theirs):
+    """The real scheduler with its shadow, on one piece of work."""
+
+    def __init__(self, work: Work) -> None:
+        import tests.bench.real as real
+        from kvsched_fp.adapters.vllm import ShadowScheduler
+
+        real.Scheduler = ShadowScheduler
+        super().__init__(work)
+
+
+def measure(work: Work, num_steps: int) -> tuple[float, float]:
+    """Give the lower quartiles with and without the shadow, in microseconds per running request and step."""
+    workers = (Worker(Shadowed, work), Worker(Theirs, work))
+    for worker in workers:
+        worker.run(WARM_UP_STEPS)
+    times = [[worker.run(1) for worker in workers] for _ in range(num_steps)]
+    for worker in workers:
+        worker.stop()
+    shadowed, alone = (statistics.quantiles(column, n=4)[0] for column in zip(*times, strict=True))
+    return shadowed, alone
+
+
+def main() -> None:
+    """Print one row per kind of work and number of running requests."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--running", type=int, nargs="+", default=[32, 256])
+    parser.add_argument("--steps", type=int, default=60)
+    options = parser.parse_args()
+    print(f"{'work':16}{'running':>8}{'shadow us':>11}{'alone us':>10}{'ratio':>8}")
+    for make in (decode_only, prefill_heavy):
+        for num_running in options.running:
+            shadowed, alone = measure(make(num_running, options.steps), options.steps)
+            print(f"{make.__name__:16}{num_running:8}{shadowed:11.2f}{alone:10.2f}{shadowed / alone:8.2f}")
+
+
+if __name__ == "__main__":
+    main()
