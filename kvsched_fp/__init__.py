@@ -17,6 +17,7 @@ from kvsched_fp.errors import (
     InvariantViolation,
     KvschedError,
     OracleBug,
+    TraceError,
     WorkloadError,
 )
 from kvsched_fp.events import (
@@ -75,6 +76,7 @@ __all__ = [
     "SchedulingPolicy",
     "SetPauseState",
     "StepResult",
+    "TraceError",
     "Update",
     "WorkloadError",
     "add_request",

@@ -23,7 +23,6 @@ from kvsched_fp.adapters.vllm.compare import (
     find_different_request,
     find_moved_request,
     first_unmodelled,
-    is_same_running,
     is_same_step,
     is_same_told,
 )
@@ -145,7 +144,9 @@ class Beside:
         self._last.append((self._history.num_events, event, outcome))
         if self.options.trace is not None:
             self._record(event, after, answer, kv_events)
-        different = self._compare_answer(after, outcome, answer, kv_events) or self._compare_inside(event, after)
+        different = self._compare_answer(after, outcome, answer, kv_events) or self._compare_inside(
+            event, after
+        )
         if different is not None:
             told = self._read(event, after, answer, kv_events)
             self._part(Parting(event, before, after, outcome, different, told))
@@ -215,17 +216,17 @@ class Beside:
     def _compare_inside(self, event: Event, after: SchedulerState) -> Difference | None:
         """Compare the progress of the requests, the queues and the counters."""
         real = self.real
+        running = tuple([request.request_id for request in real.running])
+        if running != after.running:
+            return first_difference(running, after.running, "running")
         compare_running = find_moved_request if isinstance(event, Schedule) else find_different_request
-        request = (
-            compare_running(real.running, after.progress)
-            or find_different_request(self._some_waiting(), after.progress)
-            or find_different_request(self._next_of_sweep(), after.progress)
-        )
+        request = compare_running(real.running, map(after.progress.__getitem__, running))
+        if request is None:
+            chosen = [*self._some_waiting(), *self._next_of_sweep()]
+            ours = [after.progress.get(waiting.request_id) for waiting in chosen]
+            request = find_different_request(chosen, ours)
         if request is not None:
             return _in_request(request, after)
-        if not is_same_running(real.running, after):
-            ids = tuple(request.request_id for request in real.running)
-            return first_difference(ids, after.running, "running")
         pairs = [
             ("num_waiting", len(real.waiting) + len(real.kv_holding_waiting), num_waiting_requests(after)),
             ("num_deferred", len(real.deferred_waiting), len(after.deferred)),
@@ -243,9 +244,9 @@ class Beside:
             if left != right:
                 return Difference(path, left, right)
         num_compared = 1 if after.config.policy is SchedulingPolicy.PRIORITY else NUM_WAITING_COMPARED
-        ours = list(islice(after.waiting, num_compared))
-        theirs = [request.request_id for request in self._some_waiting()]
-        return None if ours == theirs else first_difference(tuple(theirs), tuple(ours), "waiting")
+        waiting = tuple(islice(after.waiting, num_compared))
+        theirs = tuple(request.request_id for request in self._some_waiting())
+        return None if waiting == theirs else first_difference(theirs, waiting, "waiting")
 
     def _some_waiting(self) -> list[VllmRequest]:
         """Give the front of the waiting queue. To iterate over a heap costs its length."""

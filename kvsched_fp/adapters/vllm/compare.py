@@ -18,10 +18,9 @@ from kvsched_fp.adapters.vllm.recorded import (
     read_prefill_stats,
     sorted_sets,
 )
-from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.ids import StepId
 from kvsched_fp.outputs import Emitted, EngineOutput, SchedulerOutput
 from kvsched_fp.request import Progress, RequestStatus
-from kvsched_fp.state import SchedulerState
 
 UNMODELLED: tuple[tuple[str, object], ...] = (
     ("scheduled_spec_decode_tokens", {}),
@@ -128,11 +127,10 @@ def _without_outputs(emitted: Emitted) -> list[Any]:
 
 
 def find_different_request(
-    requests: Iterable[VllmRequest], progress: Mapping[RequestId, Progress]
+    requests: Iterable[VllmRequest], progress: Iterable[Progress | None]
 ) -> VllmRequest | None:
-    """Give the first of `requests` whose progress is not the same on both sides, or None."""
-    for request in requests:
-        ours = progress.get(request.request_id)
+    """Give the first of `requests` whose progress is not what stands beside it in `progress`, or None."""
+    for request, ours in zip(requests, progress, strict=True):
         if (
             ours is None
             or ours.num_computed_tokens != request.num_computed_tokens
@@ -158,26 +156,17 @@ def find_different_request(
     return None
 
 
-def find_moved_request(
-    requests: Iterable[VllmRequest], progress: Mapping[RequestId, Progress]
-) -> VllmRequest | None:
+def find_moved_request(requests: Iterable[VllmRequest], progress: Iterable[Progress]) -> VllmRequest | None:
     """Give the first of the running `requests` that a step moved otherwise than ours, or None.
 
     This looks at what planning a step changes in a running request, and is called after every step;
     the rest is compared after the update that follows.
     """
-    for request in requests:
-        ours = progress.get(request.request_id)
+    for request, ours in zip(requests, progress, strict=True):
         if (
-            ours is None
-            or ours.num_computed_tokens != request.num_computed_tokens
+            ours.num_computed_tokens != request.num_computed_tokens
             or ours.num_in_flight_tokens != request.num_in_flight_tokens
             or ours.is_prefill_chunk != request.is_prefill_chunk
         ):
             return request
     return None
-
-
-def is_same_running(real: Iterable[VllmRequest], ours: SchedulerState) -> bool:
-    """Tell whether the same requests run, in the same order."""
-    return tuple([request.request_id for request in real]) == ours.running

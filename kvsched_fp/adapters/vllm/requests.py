@@ -91,7 +91,10 @@ def _to_repetition_detection(params: VllmSamplingParams) -> RepetitionDetection 
 
 
 def to_step_result(
-    step_id: StepId, batch: Mapping[RequestId, int], output: ModelRunnerOutput, live: Mapping[RequestId, object]
+    step_id: StepId,
+    batch: Mapping[RequestId, int],
+    output: ModelRunnerOutput,
+    live: Mapping[RequestId, object],
 ) -> StepResult:
     """Translate what the model runner returned for the step with the rows `batch`.
 
