@@ -7,6 +7,7 @@ and puts the numbers and the rule of each decision into a `Reason`. No decision 
 from kvsched_fp.config import SchedulingPolicy
 from kvsched_fp.events import PauseState
 from kvsched_fp.ids import RequestId
+from kvsched_fp.kvcache.allocation import count_missing_blocks
 from kvsched_fp.outputs import BlockIds, Reason
 from kvsched_fp.request import num_known_tokens
 from kvsched_fp.schedule import run_phases
@@ -80,13 +81,10 @@ class _ExplainingPlan(Plan):
             self._note(request_id, 0, "S-RUN-02", text)
 
     def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
-        num_computed = self.progress[for_id].num_computed_tokens
-        num_slots = num_computed + num_new_tokens + self.config.num_lookahead_tokens
-        num_slots = min(num_slots, self.config.max_model_len)
-        num_missing = sum(
-            max(group.num_blocks_for(num_slots) - len(table.block_ids), 0)
-            for group, table in zip(self.config.kv_cache_groups, self.kv.tables[for_id], strict=True)
+        num_tokens = (
+            self.progress[for_id].num_computed_tokens + num_new_tokens + self.config.num_lookahead_tokens
         )
+        num_missing = sum(count_missing_blocks(self.kv, self.kv.tables[for_id], num_tokens) or ())
         need = f"{for_id} needed {num_missing} blocks, {self.kv.pool.num_free_blocks} free"
         if victim_id == for_id:
             self._note(victim_id, 0, "S-PRE-05", f"preempted itself: {need}")

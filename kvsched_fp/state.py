@@ -3,11 +3,11 @@
 Rules
 -----
 [M-STATE-01] A state is a value: keep it, compare it, hash it, branch from it. No function changes it.
-[M-STATE-02] Equal histories give equal states, and equal states behave equally.
+[M-STATE-02] Equal histories give equal states.
 [M-STATE-03] Order is behaviour, so every order is a vector, a tuple or an `OrderedMap`; the maps and
     sets that iterate in hash order are for look-up only.
 [M-STATE-04] A live request is in exactly one of `running`, `waiting` and `kv_holding_waiting`; a request
-    that ended is in none, and in neither map.
+    that ended is in none, and in no map of live requests.
 """
 
 import attrs
@@ -43,7 +43,7 @@ class SchedulerState:
     kv_holding_waiting: WaitingQueue
     """The ids that wait and hold blocks; always served first."""
     deferred: PSet[RequestId] = pset()
-    """The waiting ids that the last scan skipped."""
+    """The waiting ids that some scan has skipped, until they are admitted or end."""
     kv: KVCache
     """The KV cache."""
     in_flight: tuple[SchedulerOutput, ...] = ()

@@ -51,6 +51,11 @@ class OpenState:
         self.preempted_request_ids = dict.fromkeys(state.preempted_request_ids)
         self.finished_by_client: dict[int, tuple[RequestId, ...]] = dict(state.finished_by_client)
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests in both waiting queues."""
+        return len(self.waiting) + len(self.kv_holding_waiting)
+
     def remove_from_queues(self, request_ids: set[RequestId]) -> None:
         """Take requests out of whichever of the three queues they are in, and out of `deferred`."""
         remaining = [request_id for request_id in self.running if request_id not in request_ids]

@@ -41,7 +41,7 @@ def append_slots(
     config = kv.config
     tables = kv.tables[request.request_id]
     num_tokens = progress.num_computed_tokens + num_new_tokens
-    num_missing = _num_missing(kv, tables, num_tokens + config.num_lookahead_tokens)
+    num_missing = count_missing_blocks(kv, tables, num_tokens + config.num_lookahead_tokens)
     if num_missing is None:
         new_block_ids, grown = kv.no_block_ids, tables
     elif sum(num_missing) > kv.pool.num_free_blocks:
@@ -81,10 +81,10 @@ def admit_slots(
     num_known = num_known_tokens(request, progress)
     if config.scheduler_reserve_full_isl:
         num_sequence = min(num_known, config.max_model_len)
-        if sum(_num_missing(kv, tables, num_sequence) or ()) > room:
+        if sum(count_missing_blocks(kv, tables, num_sequence) or ()) > room:
             return None  # [K-FIT-04]
     num_tokens = num_computed_tokens + num_new_tokens
-    num_missing = _num_missing(kv, tables, num_tokens + config.num_lookahead_tokens)
+    num_missing = count_missing_blocks(kv, tables, num_tokens + config.num_lookahead_tokens)
     if sum(num_missing or ()) > room:
         return None
     for block_ids in hit:
@@ -97,7 +97,9 @@ def admit_slots(
     return tuple(as_block_ids(table.block_ids) for table in cached)
 
 
-def _num_missing(kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int) -> list[int] | None:
+def count_missing_blocks(
+    kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int
+) -> list[int] | None:
     """Count per group the blocks that a request lacks for `num_tokens` slots; None for none [K-FIT-01].
 
     Nearly every decode lacks nothing, so that answer comes without a list.

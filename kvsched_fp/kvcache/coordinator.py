@@ -11,7 +11,8 @@ Rules
 [K-HIT-02] At least one known token is always computed anew, since its logits are needed: a hit covers
     at most `num_tokens - 1` tokens, rounded down to full blocks.
 [K-CACHE-01] A block is entered into the prefix index when the step that fills it is scheduled.
-[K-CACHE-02] Events name the blocks as they are entered and as they are lost, in that order.
+[K-CACHE-02] Each block that is entered or loses its key is reported, in the order in which it happens:
+    in one allocation, the keys lost by taking blocks come before the blocks stored.
 
 Upstream: `v1/core/kv_cache_coordinator.py`, `v1/core/single_type_kv_cache_manager.py`,
 `v1/core/block_pool.py::cache_full_blocks`.
@@ -142,7 +143,7 @@ def cache_full_blocks(
             hashes = progress.block_hashes[start:num_full_blocks]
             block_ids = table.block_ids.between(start, num_full_blocks)
             kv.pool.cache(block_ids, make_block_keys(hashes, group_index))
-            if kv.config.enable_kv_cache_events:
+            if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
                 kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
             changed = GroupTable(table.block_ids, num_full_blocks)
             tables = (*tables[:group_index], changed, *tables[group_index + 1 :])

@@ -2,12 +2,13 @@
 
 Rules
 -----
-[K-POOL-01] Block 0 is the null block. It is never free, never counted and never cached.
-[K-POOL-02] A block is in the free list exactly when its reference count is zero. A free block may
+[K-POOL-01] Block 0 is the null block. No request holds it, and it is never free and never cached; of
+    the sizes, only `num_blocks` includes it.
+[K-POOL-02] Any other block is in the free list exactly when its reference count is zero. A free block may
     still be cached; it loses its key when it is taken.
-[K-POOL-03] The free list is in eviction order: blocks are taken from the front. A released block
-    goes to the front when it has no key or caching is off, in the order of the release; else to
-    the back.
+[K-POOL-03] The free list is in eviction order: blocks are taken from the front. A block whose last
+    reference is released goes to the front when it has no key or caching is off, in the order of the
+    release; else to the back.
 [K-POOL-04] Several blocks may be cached under one key (nobody looks for duplicates before a block
     fills). A look-up answers the one cached first.
 [K-POOL-05] Equal free orders are equal values: a block that is not free links to `NOT_FREE`.
@@ -121,8 +122,7 @@ def as_tuple(blocks: BlockId | tuple[BlockId, ...]) -> tuple[BlockId, ...]:
 
 
 def _usage(num_blocks: int, num_free_blocks: int) -> float:
-    num_usable_blocks = num_blocks - 1
-    return 1.0 - num_free_blocks / num_usable_blocks if num_usable_blocks else 0.0
+    return 1.0 - num_free_blocks / (num_blocks - 1)
 
 
 class OpenPool:

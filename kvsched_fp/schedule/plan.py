@@ -7,7 +7,8 @@ Rules
     its own (a drafter may need positions beyond the scheduled tokens).
 [S-BUD-03] What a victim was given earlier in the same step is given back, exactly.
 [S-LONG-01] While more than one request is there (running or waiting), one request gets at most
-    `long_prefill_token_threshold` tokens in a step. A lone request starves nobody and has no limit.
+    `long_prefill_token_threshold` tokens in a step. A request that is alone has no limit: there
+    is nobody to share the step with.
 [S-LONG-02] The adaptive threshold is never below an even share of the input budget.
 [S-HOLD-01] On a step with `throttle_prefills`, prompts are held back while anything decodes, unless
     the last scan left requests behind for lack of capacity.
@@ -66,6 +67,10 @@ class Plan(OpenState):
         self.prefill_scheduled = False
         self.prefill_admitted = False
         self.capacity_bound = state.prefill_capacity_bound
+
+    def cut_long_prefill(self, num_new_tokens: int) -> int:
+        """Cut to the long-prefill threshold, if there is one [S-LONG-01]."""
+        return min(num_new_tokens, self.long_prefill_token_threshold or num_new_tokens)
 
     def give(self, request_id: RequestId, num_new_tokens: int, block_ids: BlockIds) -> None:
         """Enter a request into the batch and pay for it."""

@@ -7,7 +7,7 @@ Rules
     by what is left of both budgets, and so that the sampled token still fits into `max_model_len`.
 [S-RUN-03] A request that gets nothing is passed over; the ones behind it go on.
 [S-RUN-04] While prompts are held back, a request in the middle of its prompt is passed over.
-[S-RUN-05] When its blocks do not fit, others are preempted until they do [S-PRE-01].
+[S-RUN-05] When its blocks do not fit, others are preempted until they do [S-PRE-06].
 [S-RUN-06] When the request itself was preempted, the phase ends (FCFS: nothing behind it is left), or
     goes on with the next one (priority: those are more important and may fit now).
 
@@ -53,11 +53,9 @@ def _num_new_tokens(plan: Plan, request: Request, progress: Progress) -> int:
     """Decide how many tokens a running request may compute now; 0 for none [S-RUN-02, S-RUN-04]."""
     if plan.hold_prefills and progress.is_prefill_chunk:
         return 0
-    num_new_tokens = num_known_tokens(request, progress) - progress.num_computed_tokens
-    if 0 < plan.long_prefill_token_threshold < num_new_tokens:
-        num_new_tokens = plan.long_prefill_token_threshold
+    num_lacking = num_known_tokens(request, progress) - progress.num_computed_tokens
     num_new_tokens = min(
-        num_new_tokens,
+        plan.cut_long_prefill(num_lacking),
         plan.token_budget,
         plan.input_budget,
         plan.config.max_model_len - progress.num_computed_tokens - NUM_SAMPLED_TOKENS_PER_STEP,

@@ -7,8 +7,8 @@ Rules
 [S-WAIT-02] Requests that hold blocks are served before all others, and are the only ones served while
     new requests are paused.
 [S-WAIT-03] The phase ends when a budget or the number of active requests is used up.
-[S-WAIT-04] A request whose stale output will still be delivered is skipped: it could otherwise sample
-    a position again that the late output delivers.
+[S-WAIT-04] A request is skipped while stale output of it is still to be delivered: admitted earlier, it
+    would compute one position twice, and the client would be told both tokens.
 [S-WAIT-05] A request starts behind its prefix hit [K-HIT-01] and gets what is known of it beyond, cut by
     the long-prefill threshold and by what is left of both budgets.
 [S-WAIT-06] Without chunked prefill, a request that does not fit whole ends the phase. The long-prefill
@@ -17,8 +17,9 @@ Rules
 [S-WAIT-08] While prompts are held back, a request with more than one token to compute ends the phase.
 [S-WAIT-09] Skipped requests go back to where they were, as deferred, when the phase is over.
 [S-WAIT-10] Look-ups count in the statistics when the request is admitted, not before.
-[S-WAIT-11] A phase that did not hold prompts back notes whether it left requests behind that it did not
-    skip: then capacity is short, and the next steps hold nothing back.
+[S-WAIT-11] A phase that did not hold prompts back notes whether anybody waits who is not deferred: then
+    capacity is short, and the next steps hold nothing back. Who was deferred by an earlier scan does not
+    count, even if it is its blocks that do not fit now.
 
 Upstream: the waiting loop of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
@@ -63,8 +64,7 @@ def schedule_waiting(plan: Plan) -> None:
     if skipped:
         plan.waiting = plan.waiting.put_back(skipped)  # [S-WAIT-09]
     if not plan.hold_prefills:
-        num_waiting = len(plan.waiting) + len(plan.kv_holding_waiting)
-        plan.capacity_bound = num_waiting > len(plan.deferred)  # [S-WAIT-11]
+        plan.capacity_bound = plan.num_waiting > len(plan.deferred)  # [S-WAIT-11]
 
 
 def _peek(plan: Plan) -> RequestId | None:
@@ -141,9 +141,7 @@ def _num_new_tokens(plan: Plan, num_known: int, num_computed_tokens: int) -> int
     if plan.hold_prefills and num_computed_tokens < num_known - 1:
         return 0  # [S-WAIT-08]
     budget = min(plan.token_budget, plan.input_budget)
-    num_new_tokens = num_known - num_computed_tokens
-    if 0 < plan.long_prefill_token_threshold < num_new_tokens:
-        num_new_tokens = plan.long_prefill_token_threshold
+    num_new_tokens = plan.cut_long_prefill(num_known - num_computed_tokens)
     if num_new_tokens > budget and not plan.config.enable_chunked_prefill:
         return 0  # [S-WAIT-06]
     return min(num_new_tokens, budget)

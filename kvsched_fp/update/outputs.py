@@ -6,7 +6,7 @@ Rules
     output.
 [U-OUT-02] With `include_finished_set`, a client also gets the ids that finished since the last update,
     however they ended; clients that get nothing else come last.
-[U-OUT-03] The statistics go to the first client, or to client 0 if none gets anything.
+[U-OUT-03] With `log_stats`, the statistics go to the first client, or to client 0 if none gets anything.
 [U-OUT-04] What happened to the prefix index since the last update goes out once.
 
 Upstream: the tail of `v1/core/sched/scheduler.py::Scheduler.update_from_output`, `make_stats`.
@@ -37,10 +37,9 @@ def take_emitted(results: Results) -> Emitted:
 
 def _take_stats(results: Results) -> SchedulerStats:
     num_deferred = len(results.deferred)
-    num_waiting = len(results.waiting) + len(results.kv_holding_waiting)
     stats = SchedulerStats(
         num_running_requests=len(results.running),
-        num_waiting_requests=num_waiting - num_deferred,
+        num_waiting_requests=results.num_waiting - num_deferred,
         num_skipped_waiting_requests=num_deferred,
         kv_cache_usage=results.kv.pool.usage,
         prefix_cache_stats=results.kv.stats,

@@ -2,7 +2,8 @@
 
 Rules
 -----
-[U-TOK-01] The step's tokens are no longer in flight, whatever became of the request.
+[U-TOK-01] While the request is live, the row's tokens are no longer in flight, whether or not it still
+    runs and whether or not a token came back.
 [U-TOK-02] A result for a request that has left the state is ignored. A result knows its request by id
     only: if the id was used again meanwhile, the new request is charged with it (deviation D-05).
 [U-TOK-03] A share that is stale is drained in step with the results; its tokens are delivered, or

@@ -19,15 +19,15 @@ class Shadowed(Theirs):
     """The real scheduler with its shadow, on one piece of work."""
 
     def __init__(self, work: Work) -> None:
-        import tests.bench.real as real
         from kvsched_fp.adapters.vllm import ShadowScheduler
+        from tests.bench import real
 
         real.Scheduler = ShadowScheduler
         super().__init__(work)
 
 
 def measure(work: Work, num_steps: int) -> tuple[float, float]:
-    """Give the lower quartiles with and without the shadow, in microseconds per running request and step."""
+    """Give the lower quartiles with the shadow and without it, in microseconds per request and step."""
     workers = (Worker(Shadowed, work), Worker(Theirs, work))
     for worker in workers:
         worker.run(WARM_UP_STEPS)

@@ -103,7 +103,7 @@ class Driver:
 _PLAIN = {type(None), bool, int, float, str}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Any:  # noqa: PLR0911  one line per kind of value
     """Write down all of a value; of a time only that there is one."""
     if type(value) in _PLAIN:
         return value

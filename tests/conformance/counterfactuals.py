@@ -4,6 +4,7 @@ A state is a value, so that a step can be planned twice. What a limit refused ca
 output; that the output would have been another without the limit can.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,15 +60,22 @@ def rules_that_decided(before: SchedulerState, *, throttle_prefills: bool) -> It
     """Name the rules without which the step planned from `before` would have been another."""
     if not before.running and not num_waiting_requests(before):
         return
-    config = before.config
     batch = _batch(before, throttle_prefills=throttle_prefills)
-    for name, (is_on, changes) in _WITHOUT.items():
-        if is_on(config):
-            without = attrs.evolve(before, config=attrs.evolve(config, **changes))
-            if batch != _batch(without, throttle_prefills=throttle_prefills):
-                yield name
+    for name, config in _configs_without(before.config):
+        if batch != _batch(attrs.evolve(before, config=config), throttle_prefills=throttle_prefills):
+            yield name
     if throttle_prefills and batch != _batch(before, throttle_prefills=False):
         yield "a throttled step held back"
+
+
+@functools.lru_cache(maxsize=1)
+def _configs_without(config: SchedulerConfig) -> tuple[tuple[str, SchedulerConfig], ...]:
+    """Give, per rule that is on, its name and the configuration without it."""
+    return tuple(
+        (name, attrs.evolve(config, **changes))
+        for name, (is_on, changes) in _WITHOUT.items()
+        if is_on(config)
+    )
 
 
 def _batch(state: SchedulerState, *, throttle_prefills: bool) -> object:

@@ -19,6 +19,7 @@ from kvsched_fp import (
     update,
 )
 from tests.meta.rules import read_rules
+from tests.unit.worlds import make_config, make_request, make_state, run_steps
 
 BASE = {
     "block_size": 2,
@@ -122,6 +123,12 @@ def test_pauses_are_reasons() -> None:
     named = {reason.rule_id for reason in explain(paused)}
 
     assert {"S-BUD-01"} == named
+
+    state = add_request(run_steps(make_state(make_config(), make_request("x")), 1), make_request("y"))
+    paused = set_pause_state(state, PauseState.PAUSED_NEW)
+    by_request = {reason.request_id: reason.rule_id for reason in explain(paused)}
+
+    assert {"x": "S-RUN-02", "y": "S-WAIT-02"} == by_request
 
 
 def test_explaining_changes_nothing() -> None:

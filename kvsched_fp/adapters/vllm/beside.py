@@ -43,7 +43,7 @@ from kvsched_fp.errors import KvschedError
 from kvsched_fp.events import Event, ResetPrefixCache, Schedule, Update
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.machine import Outcome, step
-from kvsched_fp.outputs import PrefixCacheStats, SchedulerOutput
+from kvsched_fp.outputs import Emitted, PrefixCacheStats, SchedulerOutput
 from kvsched_fp.state import SchedulerState, initial_state, num_waiting_requests
 from kvsched_fp.trace.codec import Told
 from kvsched_fp.trace.difference import Difference, first_difference
@@ -194,13 +194,16 @@ class Beside:
             return first_difference(real, sorted_sets(outcome), "output")
         if isinstance(outcome, bool):
             return None if outcome == answer else Difference("done", answer, outcome)
-        if isinstance(answer, dict):
-            ours = after.emitted
-            if not is_same_told(answer, ours):
-                real_told = attrs.evolve(read_emitted(answer, ()), kv_events=ours.kv_events)
-                return first_difference(real_told, sorted_sets(ours), "emitted")
+        return self._compare_told(after.emitted, answer, kv_events) if isinstance(answer, dict) else None
+
+    def _compare_told(
+        self, ours: Emitted, answer: dict[int, Any], kv_events: tuple[Any, ...]
+    ) -> Difference | None:
+        """Compare what an update told."""
+        if is_same_told(answer, ours):
             return self._compare_kv_events(ours.kv_events, kv_events)
-        return None
+        real = attrs.evolve(read_emitted(answer, ()), kv_events=ours.kv_events)
+        return first_difference(real, sorted_sets(ours), "emitted")
 
     def _compare_kv_events(self, ours: tuple[Any, ...], real: tuple[Any, ...]) -> Difference | None:
         if not ours and not real:

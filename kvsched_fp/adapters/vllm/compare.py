@@ -57,8 +57,8 @@ def is_same_step(real: VllmSchedulerOutput, ours: SchedulerOutput) -> bool:
     """Tell whether both plan the same step."""
     cached, our_cached = real.scheduled_cached_reqs, ours.scheduled_cached_requests
     if real.scheduled_new_reqs or cached.all_token_ids:
-        return read_output(real, StepId(ours.step_id)) == sorted_sets(ours)
-    return (
+        return bool(read_output(real, StepId(ours.step_id)) == sorted_sets(ours))
+    return bool(
         not ours.scheduled_new_requests
         and not our_cached.all_token_ids
         and list(real.num_scheduled_tokens.items()) == list(ours.num_scheduled_tokens.items())

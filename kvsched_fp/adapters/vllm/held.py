@@ -6,7 +6,6 @@ would have to see goes to the holder, which lets it take effect or refuses it. W
 it gets its class back.
 """
 
-import functools
 from typing import Any, Protocol
 
 from vllm.v1.request import Request as VllmRequest
@@ -91,8 +90,17 @@ class _Guard:
         )
 
 
-@functools.cache
+_guarded_kinds: dict[type, type] = {}
+
+
 def _guarded(kind: type) -> type:
+    """Derive the class of held requests from `kind`, once."""
+    if kind not in _guarded_kinds:
+        _guarded_kinds[kind] = _derive(kind)
+    return _guarded_kinds[kind]
+
+
+def _derive(kind: type) -> type:
     return type(kind.__name__, (_Guard, kind), {"__module__": kind.__module__})
 
 

@@ -81,6 +81,7 @@ class ShadowScheduler(Scheduler):  # type: ignore[misc]  # untyped where vLLM is
             include_finished_set=include_finished_set,
             log_stats=log_stats,
         )
+        self.kv_event_publisher: Any
         self._answers_due: deque[VllmSchedulerOutput] = deque()
         self._is_updating = False
         self._beside = Beside(self, config, options)

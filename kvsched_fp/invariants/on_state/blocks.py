@@ -67,7 +67,8 @@ def _ref_counts_are_table_entries(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-BLOCK-04",
     Cost.FULL,
-    "The free list holds exactly the blocks with reference count zero, each once; its length is counted.",
+    "The free list holds exactly the blocks with reference count zero but the null block, each once; its "
+    "length is counted.",
     "A block that is free and held is given to two requests; one that is neither is lost.",
 )
 def _free_are_unreferenced(state: SchedulerState) -> str | None:

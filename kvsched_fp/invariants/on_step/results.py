@@ -235,11 +235,12 @@ def _figures_are_told(step: Step) -> str | None:
     if not told or told[0] is None or any(told[1:]):
         return f"the clients are told the statistics {told}"
     stats, num_waiting = told[0], len(after.waiting) + len(after.kv_holding_waiting)
+    pool = after.kv.pool
     if (
         stats.num_running_requests == len(after.running)
         and stats.num_skipped_waiting_requests == len(after.deferred)
         and stats.num_waiting_requests == num_waiting - len(after.deferred)
-        and stats.kv_cache_usage == after.kv.pool.usage
+        and stats.kv_cache_usage == 1.0 - pool.num_free_blocks / (pool.num_blocks - 1)
         and stats.prefix_cache_stats == step.before.kv.prefix_cache_stats
     ):
         return None

@@ -143,3 +143,21 @@ def test_victim_in_the_batch_leaves_no_row() -> None:
         rows.num_output_tokens,
     ) == ((B,), (((5,),),), (8,), (2,))
     assert () == blocks_of(state, "a")
+
+
+def test_victims_are_taken_before_it_is_known_whether_they_suffice() -> None:
+    """[S-PRE-06] `a` needs two blocks and `b` has one: both are thrown out, and nothing is scheduled."""
+    config = make_config(
+        usable_blocks=3,
+        max_model_len=16,
+        max_num_batched_tokens=16,
+        allow_undersized_pool=True,
+        long_prefill_token_threshold=8,
+        scheduler_reserve_full_isl=False,
+    )
+    state = run_steps(make_state(config, make_request("a", 15), make_request("b", 3)), 1)
+    state, output = schedule(state)
+
+    assert ("b", "a") == output.preempted_request_ids
+    assert [] == batch(output)
+    assert () == state.running

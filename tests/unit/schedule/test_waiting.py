@@ -112,7 +112,7 @@ def test_phase_ends_when_something_is_used_up(
 
 
 def test_running_requests_count_as_active() -> None:
-    """[S-WAIT-03] A place that is free in the middle of a step is used in it only if it was free before."""
+    """[S-WAIT-03] With both places taken `c` waits; once `a` has been ended, the next step admits it."""
     state, output = run_step(
         make_state(make_config(max_num_seqs=2), *[make_request(name) for name in "abc"])
     )
