@@ -100,21 +100,16 @@ def admit_slots(
 def count_missing_blocks(
     kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int
 ) -> list[int] | None:
-    """Count per group the blocks that a request lacks for `num_tokens` slots; None for none [K-FIT-01].
-
-    Nearly every decode lacks nothing, so that answer comes without a list.
-    """
-    num_slots = min(num_tokens, kv.config.max_model_len)
-    groups = kv.config.kv_cache_groups
-    for group, table in zip(groups, tables, strict=True):
-        if group.num_blocks_for(num_slots) > len(table.block_ids):
-            break
-    else:
-        return None
-    return [
-        max(group.num_blocks_for(num_slots) - len(table.block_ids), 0)
-        for group, table in zip(groups, tables, strict=True)
-    ]
+    """Count per group the blocks that a request lacks for `num_tokens` slots; None for none [K-FIT-01]."""
+    config = kv.config
+    num_slots = min(num_tokens, config.max_model_len)
+    lacks = False
+    num_missing = []
+    for group, table in zip(config.kv_cache_groups, tables, strict=True):
+        num_blocks = group.num_blocks_for(num_slots) - table.block_ids.length
+        lacks |= num_blocks > 0
+        num_missing.append(max(num_blocks, 0))
+    return num_missing if lacks else None
 
 
 def _extend_tables(

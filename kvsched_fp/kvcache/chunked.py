@@ -20,8 +20,7 @@ import attrs
 SHIFT = 8
 CHUNK_SIZE = 1 << SHIFT
 MASK = CHUNK_SIZE - 1
-_INT_SIZE = array("i").itemsize
-_CHUNK_BYTES = CHUNK_SIZE * _INT_SIZE
+_CHUNK_BYTES = CHUNK_SIZE * array("i").itemsize
 
 T = TypeVar("T")
 
@@ -32,12 +31,11 @@ class IntVector:
 
     chunks: tuple[bytes, ...] = ()
     """The elements, packed in native byte order, `CHUNK_SIZE` to a chunk; no chunk is empty."""
+    length: int = 0
+    """How many elements; follows from the chunks, and is asked for in every step."""
 
     def __len__(self) -> int:
-        chunks = self.chunks
-        if not chunks:
-            return 0
-        return (len(chunks) - 1 << SHIFT) + len(chunks[-1]) // _INT_SIZE
+        return self.length
 
     def __iter__(self) -> Iterator[int]:
         for chunk in self.chunks:
@@ -59,14 +57,16 @@ class IntVector:
 
     def extend(self, elements: Iterable[int]) -> "IntVector":
         """Append `elements`. Cost: the last chunk and the new ones."""
-        packed = array("i", elements).tobytes()
+        new = array("i", elements)
+        length = self.length + len(new)
+        packed = new.tobytes()
         chunks = self.chunks
         if chunks and len(chunks[-1]) < _CHUNK_BYTES:
             packed = chunks[-1] + packed
             chunks = chunks[:-1]
         if len(packed) <= _CHUNK_BYTES:
-            return IntVector((*chunks, packed)) if packed else self
-        return IntVector(chunks + _split_bytes(packed))
+            return IntVector((*chunks, packed), length) if packed else self
+        return IntVector(chunks + _split_bytes(packed), length)
 
 
 class OpenIntVector(dict[int, "array[int]"]):
@@ -89,7 +89,7 @@ class OpenIntVector(dict[int, "array[int]"]):
         chunks = list(self._frozen.chunks)
         for chunk_number, thawed in self.items():
             chunks[chunk_number] = thawed.tobytes()
-        return IntVector(tuple(chunks))
+        return IntVector(tuple(chunks), self._frozen.length)
 
 
 @attrs.frozen
@@ -131,7 +131,8 @@ class OpenObjectVector(dict[int, list[T]]):
 
 def make_int_vector(elements: Iterable[int]) -> IntVector:
     """Pack `elements`."""
-    return IntVector(_split_bytes(array("i", elements).tobytes()))
+    packed = array("i", elements)
+    return IntVector(_split_bytes(packed.tobytes()), len(packed))
 
 
 def make_object_vector(elements: Iterable[T]) -> ObjectVector[T]:

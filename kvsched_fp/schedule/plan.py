@@ -33,6 +33,7 @@ class Plan(OpenState):
         "hold_prefills",
         "input_budget",
         "long_prefill_token_threshold",
+        "most_tokens_per_request",
         "new_block_ids",
         "num_scheduled_tokens",
         "pause_state",
@@ -54,6 +55,8 @@ class Plan(OpenState):
             self.token_budget = 0  # [S-BUD-01]
         self.input_budget = config.max_num_batched_tokens  # [S-BUD-02]
         self.long_prefill_token_threshold = _long_prefill_token_threshold(state)
+        # No request lacks more than max_model_len, so that is no limit.
+        self.most_tokens_per_request = self.long_prefill_token_threshold or config.max_model_len
         self.hold_prefills = _hold_prefills(state, throttle_prefills=throttle_prefills)
 
         self.num_scheduled_tokens: dict[RequestId, int] = {}
@@ -67,10 +70,6 @@ class Plan(OpenState):
         self.prefill_scheduled = False
         self.prefill_admitted = False
         self.capacity_bound = state.prefill_capacity_bound
-
-    def cut_long_prefill(self, num_new_tokens: int) -> int:
-        """Cut to the long-prefill threshold, if there is one [S-LONG-01]."""
-        return min(num_new_tokens, self.long_prefill_token_threshold or num_new_tokens)
 
     def give(self, request_id: RequestId, num_new_tokens: int, block_ids: BlockIds) -> None:
         """Enter a request into the batch and pay for it."""

@@ -55,7 +55,8 @@ def _num_new_tokens(plan: Plan, request: Request, progress: Progress) -> int:
         return 0
     num_lacking = num_known_tokens(request, progress) - progress.num_computed_tokens
     num_new_tokens = min(
-        plan.cut_long_prefill(num_lacking),
+        num_lacking,
+        plan.most_tokens_per_request,
         plan.token_budget,
         plan.input_budget,
         plan.config.max_model_len - progress.num_computed_tokens - NUM_SAMPLED_TOKENS_PER_STEP,

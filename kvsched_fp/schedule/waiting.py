@@ -141,7 +141,7 @@ def _num_new_tokens(plan: Plan, num_known: int, num_computed_tokens: int) -> int
     if plan.hold_prefills and num_computed_tokens < num_known - 1:
         return 0  # [S-WAIT-08]
     budget = min(plan.token_budget, plan.input_budget)
-    num_new_tokens = plan.cut_long_prefill(num_known - num_computed_tokens)
+    num_new_tokens = min(num_known - num_computed_tokens, plan.most_tokens_per_request)
     if num_new_tokens > budget and not plan.config.enable_chunked_prefill:
         return 0  # [S-WAIT-06]
     return min(num_new_tokens, budget)

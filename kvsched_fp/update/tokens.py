@@ -50,7 +50,6 @@ def take_in_tokens(
     progress = results.progress.get(request_id)
     if progress is None:
         return  # [U-TOK-02]
-    request = results.requests[request_id]
     num_stale_output_tokens = progress.num_stale_output_tokens
     if num_stale_output_tokens > 0:
         num_stale_output_tokens -= num_scheduled_tokens  # [U-TOK-03]
@@ -62,6 +61,7 @@ def take_in_tokens(
             num_in_flight_tokens, num_stale_output_tokens
         )
         return
+    request = results.requests[request_id]
     new_token_ids, output_token_ids, stop = _append_until_stop(
         results.config, request, progress, sampled_token_ids
     )

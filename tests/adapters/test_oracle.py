@@ -178,7 +178,7 @@ def test_views_are_read_only(config: SchedulerConfig) -> None:
     for change in (
         lambda: scheduler.running.append(request),
         scheduler.waiting.pop_request,
-        lambda: scheduler.requests.clear(),
+        lambda: scheduler.requests.pop("a"),
         lambda: setattr(pool.blocks[1], "ref_cnt", 1),
         lambda: setattr(pool, "null_block", None),
         lambda: scheduler.kv_cache_manager.allocate_slots(request, 1),

@@ -81,7 +81,7 @@ def draw_habits(rng: Random, max_model_len: int) -> Habits:
         pause_rate=rng.choice((0.0, 0.0, 0.02, 0.1)),
         reset_rate=rng.choice((0.0, 0.0, 0.02, 0.1)),
         throttle_rate=rng.choice((0.0, 0.0, 0.5)),
-        reuse_rate=rng.choice((0.0, 0.0, 0.0, 0.6)),
+        reuse_rate=rng.choice((0.0, 0.0, 0.7)),
     )
 
 

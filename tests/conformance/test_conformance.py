@@ -7,7 +7,7 @@ import pytest
 
 from .situations import SITUATIONS
 
-NUM_HISTORIES = 400
+NUM_HISTORIES = 350
 
 pytestmark = pytest.mark.usefixtures("_reference")
 

@@ -50,6 +50,7 @@ def make_engine(scheduler: str) -> Any:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm import EngineArgs, LLMEngine
 
+    _spread_dummy_weights()
     folder = Path(tempfile.mkdtemp())
     (folder / "config.json").write_text(json.dumps(MODEL))
     arguments = EngineArgs(
@@ -67,26 +68,27 @@ def make_engine(scheduler: str) -> Any:
         disable_log_stats=False,
         scheduler_cls=SCHEDULERS[scheduler],
     )
-    engine = LLMEngine.from_engine_args(arguments)
-    _spread_weights(engine)
-    return engine
+    return LLMEngine.from_engine_args(arguments)
 
 
-def _spread_weights(engine: Any) -> None:
-    """Make the weights large enough that what stands in the KV cache decides the tokens.
+def _spread_dummy_weights() -> None:
+    """Make dummy weights so large that what stands in the KV cache decides the tokens.
 
-    Dummy weights are so small that a token depends on hardly more than the one before it; then the wrong
-    blocks would give the right tokens.
+    As they are, a token depends on hardly more than the one before it; then wrong blocks would give the
+    right tokens.
     """
-    import torch
+    from vllm.model_executor.model_loader import dummy_loader
 
-    torch.manual_seed(0)
-    worker = engine.engine_core.engine_core.model_executor.driver_worker
-    for name, parameter in worker.get_model().named_parameters():
-        if "norm" in name:
-            parameter.data.fill_(1.0)
+    fill = dummy_loader.initialize_single_dummy_weight
+
+    def fill_and_spread(weight: Any, *arguments: Any, **options: Any) -> None:
+        fill(weight, *arguments, **options)
+        if weight.dim() >= 2:
+            weight.data.mul_(200.0)
         else:
-            parameter.data.normal_(0.0, 0.02 if "embed" in name else 0.15)
+            weight.data.fill_(1.0)
+
+    dummy_loader.initialize_single_dummy_weight = fill_and_spread
 
 
 def draw_prompts(num_requests: int) -> list[list[int]]:
