@@ -83,7 +83,8 @@ class FinishRequests:
     """Somebody outside ends requests: a client hung up, an engine failed."""
 
     request_ids: tuple[RequestId, ...] | None = attrs.field(converter=_freeze_ids)
-    """Live ids, ended in this order; None for all, in the order of their arrival here."""
+    """Live ids, ended in this order, each once (one id may stand alone, as a string); None for all, in the
+    order of their arrival here."""
     status: RequestStatus = RequestStatus.FINISHED_ABORTED
     """A final status."""
 

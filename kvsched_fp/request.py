@@ -140,8 +140,18 @@ class SamplingParams:
     """Compute the whole prompt even where its blocks are cached (prompt log-probabilities)."""
 
     def __attrs_post_init__(self) -> None:
-        _require(_is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens, ">= 1")
-        _require(_is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, ">= 0")
+        _require(
+            _is_int(self.max_tokens) and self.max_tokens >= 1,
+            "max_tokens",
+            self.max_tokens,
+            "an integer >= 1",
+        )
+        _require(
+            _is_int(self.min_tokens) and self.min_tokens >= 0,
+            "min_tokens",
+            self.min_tokens,
+            "an integer >= 0",
+        )
         limit = f"at most max_tokens = {self.max_tokens}"
         _require(self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, limit)
         detection, skip = self.repetition_detection, self.skip_reading_prefix_cache
@@ -194,7 +204,10 @@ class Request:
         )
         _require(_is_int(self.priority), "priority", self.priority, "an integer")
         _require(
-            _is_int(self.client_index) and self.client_index >= 0, "client_index", self.client_index, ">= 0"
+            _is_int(self.client_index) and self.client_index >= 0,
+            "client_index",
+            self.client_index,
+            "an integer >= 0",
         )
         _require(
             self.cache_salt is None or isinstance(self.cache_salt, str),

@@ -4,6 +4,8 @@ Exit codes: 0 done; 1 a trace differs, an invariant was violated or the machine 
 wrong; 130 interrupted.
 """
 
+import io
+import sys
 from typing import Any
 
 import click
@@ -28,6 +30,18 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(EXIT_INTERRUPTED)
+        except OSError as error:
+            # Files that a command names are reported by name; what is left is its own output.
+            _forget_output()
+            click.echo(
+                f"error: output: got {error.strerror!r}; allowed: a standard output to write to", err=True
+            )
+            ctx.exit(exit_code_of(error))
+
+
+def _forget_output() -> None:
+    """Let the interpreter end without trying to write what could not be written."""
+    sys.stdout = io.StringIO()
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -59,7 +59,11 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise InvalidConfig(field, reason, _ALLOWED_FILE) from None
     try:
         text = content.decode("utf-8")
-        values = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        values = (
+            json.loads(text, object_pairs_hook=_once)
+            if path.suffix.lower() == ".json"
+            else tomllib.loads(text)
+        )
     except (ValueError, RecursionError) as error:  # syntax errors, and bytes that are not UTF-8
         raise InvalidConfig(field, content, f"well-formed TOML or JSON ({error})") from None
     if not isinstance(values, dict):
@@ -80,3 +84,13 @@ def _fields_of(base: SchedulerConfig, values: Mapping[str, Any]) -> dict[str, An
     if "block_size" in values:
         del fields["kv_cache_groups"]  # they have the block size in them
     return fields
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object, and refuse a key that stands twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice")
+        found[key] = value
+    return found

@@ -4,6 +4,7 @@ A trace with all outputs costs as much as the scheduling itself. Events alone ar
 is computed again when there is something to report.
 """
 
+import itertools
 import marshal
 import pickle
 import tempfile
@@ -23,12 +24,16 @@ from kvsched_fp.trace.block_names import OpaqueBlockHasher
 from kvsched_fp.trace.codec import Told
 from kvsched_fp.trace.writer import TraceWriter, open_trace
 
+_numbers = itertools.count(1)
+
 
 class History:
     """All events so far, in a temporary file."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
+        self.number = next(_numbers)
+        """The how many-th history of this process."""
         self.num_events = 0
         self.is_complete = True
         """Whether the events are all that happened; an assignment from outside is not one."""

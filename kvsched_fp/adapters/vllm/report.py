@@ -136,4 +136,5 @@ def _write_trace(parting: Parting, history: History, options: ShadowOptions) -> 
 
 
 def _stem(history: History) -> str:
-    return f"difference-{os.getpid()}-{id(history):x}"
+    """Name the files of a difference; one process may have several shadows."""
+    return f"difference-{os.getpid()}-{history.number}"
