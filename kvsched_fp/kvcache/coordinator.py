@@ -141,7 +141,7 @@ def cache_full_blocks(
         start = table.num_cached_blocks
         if start < num_full_blocks:
             hashes = progress.block_hashes[start:num_full_blocks]
-            block_ids = table.block_ids.between(start, num_full_blocks)
+            block_ids = as_block_ids(table.block_ids.between(start, num_full_blocks))
             kv.pool.cache(block_ids, make_block_keys(hashes, group_index))
             if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
                 kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))

@@ -182,14 +182,17 @@ class OpenPool:
         lost: list[BlockKey] = []
         sentinel = self._num_blocks
         following = next_free[sentinel >> SHIFT][sentinel & MASK]
+        chunk = -1
         for _ in range(num_blocks):
-            block_id = following
-            chunk, index = block_id >> SHIFT, block_id & MASK
-            next_chunk = next_free[chunk]
+            block_id, index = following, following & MASK
+            if block_id >> SHIFT != chunk:  # neighbours in the list are mostly neighbours in memory
+                chunk = block_id >> SHIFT
+                next_chunk, prev_chunk = next_free[chunk], prev_free[chunk]
+                count_chunk, key_chunk = ref_counts[chunk], keys[chunk]
             following = next_chunk[index]
-            next_chunk[index] = prev_free[chunk][index] = NOT_FREE
-            ref_counts[chunk][index] = 1
-            key = keys[chunk][index]
+            next_chunk[index] = prev_chunk[index] = NOT_FREE
+            count_chunk[index] = 1
+            key = key_chunk[index]
             if key is not None:
                 self._uncache(BlockId(block_id), key)
                 lost.append(key)
@@ -228,7 +231,7 @@ class OpenPool:
         self._splice(self._prev[chunk][index], evict_last, sentinel)
         self.num_free_blocks += len(evict_first) + len(evict_last)
 
-    def cache(self, block_ids: Iterable[int], new_keys: Iterable[BlockKey]) -> None:
+    def cache(self, block_ids: Iterable[BlockId], new_keys: Iterable[BlockKey]) -> None:
         """Enter full blocks into the prefix index, each under its key."""
         keys, cached = self._keys, self._cached
         for block_id, key in zip(block_ids, new_keys, strict=True):
@@ -237,8 +240,7 @@ class OpenPool:
                 raise OracleBug(f"block {block_id} is cached already")
             chunk[index] = key
             earlier = cached.get(key)
-            named = cast("BlockId", block_id)
-            cached[key] = named if earlier is None else (*as_tuple(earlier), named)
+            cached[key] = block_id if earlier is None else (*as_tuple(earlier), block_id)
 
     def _uncache(self, block_id: BlockId, key: BlockKey) -> None:
         self._keys[block_id >> SHIFT][block_id & MASK] = None
