@@ -20,7 +20,25 @@ REFRESH_SECONDS = 0.1
 """Wall time between two refreshes."""
 
 
-class RunProgress:
+class _Bar:
+    """What the bars share: they live as long as a `with` block."""
+
+    _progress: Progress
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+
+class RunProgress(_Bar):
     """A bar on the standard error, shown only if that is a terminal and `visible`."""
 
     def __init__(self, num_requests: int | None, *, visible: bool) -> None:
@@ -52,20 +70,8 @@ class RunProgress:
         self._progress.update(self._task, completed=num_finished, rates=rates)
         self._progress.refresh()
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-
-class CheckProgress:
+class CheckProgress(_Bar):
     """A bar on the standard error, shown only if that is a terminal, `visible`, and it takes a while."""
 
     def __init__(self, num_bytes: int, *, visible: bool) -> None:
@@ -94,15 +100,3 @@ class CheckProgress:
         self._refreshed = now
         self._progress.update(self._task, completed=num_read)
         self._progress.refresh()
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
