@@ -11,6 +11,7 @@ import attrs
 from kvsched_fp.ids import BlockId, RequestId, StepId
 from kvsched_fp.kvcache.kv_events import KVCacheEvent
 from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.records import quick_constructor
 from kvsched_fp.request import FinishReason, PrefillStats
 
 BlockIds: TypeAlias = tuple[tuple[BlockId, ...], ...]
@@ -87,7 +88,7 @@ class Reason:
     """What happened, with the numbers."""
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class EngineOutput:
     """What one client learns about one request."""
 
@@ -101,6 +102,10 @@ class EngineOutput:
     """The stop token that ended it, "repetition_detected", or None."""
     prefill_stats: PrefillStats | None
     """With the first output of a request only."""
+
+
+make_engine_output = quick_constructor(EngineOutput)
+"""Construct an `EngineOutput`; the hot path's way."""
 
 
 @attrs.frozen

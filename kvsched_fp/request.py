@@ -17,6 +17,7 @@ from pyrsistent import PVector, pvector
 
 from kvsched_fp.errors import InvalidEvent, OracleBug
 from kvsched_fp.ids import BlockHash, RequestId
+from kvsched_fp.records import quick_constructor
 
 MAX_TOKEN_ID = 2**63 - 1
 """Token ids are hashed as signed 64-bit integers."""
@@ -239,7 +240,7 @@ class PrefillStats:
     """Computed tokens that went into the prefix cache; set when the stats are handed out."""
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class Progress:
     """Where the scheduler stands with one live request: all counters.
 
@@ -271,7 +272,7 @@ class Progress:
     def after_schedule(self, num_new_tokens: int, num_tokens: int) -> "Progress":
         """Count `num_new_tokens` as computed and in flight; `num_tokens` are known."""
         num_computed_tokens = self.num_computed_tokens + num_new_tokens
-        return Progress(
+        return _make_progress(
             self.status,
             num_computed_tokens,
             self.num_in_flight_tokens + num_new_tokens,
@@ -286,7 +287,7 @@ class Progress:
 
     def without_output(self, num_in_flight_tokens: int, num_stale_output_tokens: int) -> "Progress":
         """Take in a result that brought no token; the fields not named stay."""
-        return Progress(
+        return _make_progress(
             self.status,
             self.num_computed_tokens,
             num_in_flight_tokens,
@@ -307,7 +308,7 @@ class Progress:
         block_hashes: tuple[BlockHash, ...],
     ) -> "Progress":
         """Take in a result that brought tokens; the statistics of the prefill went out with them."""
-        return Progress(
+        return _make_progress(
             self.status,
             self.num_computed_tokens,
             num_in_flight_tokens,
@@ -319,6 +320,9 @@ class Progress:
             self.drop_stale_output,
             None,
         )
+
+
+_make_progress = quick_constructor(Progress)
 
 
 def num_known_tokens(request: Request, progress: Progress) -> int:

@@ -1,10 +1,9 @@
 """The block pool as plain lists and tuples: a walk over all blocks reads a vector once, in C."""
 
 from array import array
+from collections.abc import Mapping
 from itertools import chain
 from typing import TypeVar
-
-from immutables import Map
 
 from kvsched_fp.ids import BlockId, BlockKey
 from kvsched_fp.kvcache.chunked import IntVector, ObjectVector
@@ -24,7 +23,7 @@ def objects(vector: ObjectVector[T]) -> list[T]:
 
 
 def blocks_under(
-    cached: Map[BlockKey, BlockId | tuple[BlockId, ...]], key: BlockKey
+    cached: Mapping[BlockKey, BlockId | tuple[BlockId, ...]], key: BlockKey
 ) -> tuple[BlockId, ...]:
     """Give the blocks that stand under `key`; none if there is no such key."""
     blocks = cached.get(key)

@@ -20,7 +20,8 @@ import attrs
 SHIFT = 8
 CHUNK_SIZE = 1 << SHIFT
 MASK = CHUNK_SIZE - 1
-_CHUNK_BYTES = CHUNK_SIZE * array("i").itemsize
+_ITEM_BYTES = array("i").itemsize
+_CHUNK_BYTES = CHUNK_SIZE * _ITEM_BYTES
 
 T = TypeVar("T")
 
@@ -52,8 +53,9 @@ class IntVector:
         """Give the elements from `start` to `end` (exclusive)."""
         first = start >> SHIFT
         offset = first << SHIFT
-        joined = b"".join(self.chunks[first : (end + MASK) >> SHIFT])
-        return array("i", joined)[start - offset : end - offset]
+        packed = self.chunks[first : (end + MASK) >> SHIFT]
+        joined = packed[0] if len(packed) == 1 else b"".join(packed)
+        return array("i", joined[(start - offset) * _ITEM_BYTES : (end - offset) * _ITEM_BYTES])
 
     def extend(self, elements: Iterable[int]) -> "IntVector":
         """Append `elements`. Cost: the last chunk and the new ones."""

@@ -94,7 +94,7 @@ class OpenKVCache:
         self.tables = kv.tables.mutate()
         self.events: list[KVCacheEvent] = list(kv.pending_events)
         self.stats = kv.prefix_cache_stats
-        # Per group, the blocks handed out in this call.
+        # Per group, the blocks handed out in this call, if they are to be zeroed.
         self.new_block_ids: list[list[BlockId]] = [[] for _ in config.kv_cache_groups]
         self.no_block_ids: BlockIds = ((),) * len(config.kv_cache_groups)
 
@@ -117,7 +117,8 @@ def take_blocks(kv: OpenKVCache, group_index: int, num_blocks: int) -> tuple[Blo
     taken, lost_keys = kv.pool.take(num_blocks)
     if kv.config.enable_kv_cache_events:
         kv.events.extend(map(_removed_event, lost_keys))
-    kv.new_block_ids[group_index].extend(taken)
+    if kv.config.needs_kv_cache_zeroing:
+        kv.new_block_ids[group_index].extend(taken)
     return taken
 
 
@@ -137,17 +138,31 @@ def cache_full_blocks(
     if not kv.config.enable_prefix_caching:
         return tables
     num_full_blocks = min(num_tokens // kv.config.block_size, len(progress.block_hashes))
+    if min([table.num_cached_blocks for table in tables]) >= num_full_blocks:
+        return tables
+    changed = []
     for group_index, table in enumerate(tables):
-        start = table.num_cached_blocks
-        if start < num_full_blocks:
-            hashes = progress.block_hashes[start:num_full_blocks]
-            block_ids = as_block_ids(table.block_ids.between(start, num_full_blocks))
-            kv.pool.cache(block_ids, make_block_keys(hashes, group_index))
-            if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
-                kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
-            changed = GroupTable(table.block_ids, num_full_blocks)
-            tables = (*tables[:group_index], changed, *tables[group_index + 1 :])
-    return tables
+        _cache_blocks(kv, request, progress, group_index, table, num_full_blocks)
+        changed.append(GroupTable(table.block_ids, max(table.num_cached_blocks, num_full_blocks)))
+    return tuple(changed)
+
+
+def _cache_blocks(
+    kv: OpenKVCache,
+    request: Request,
+    progress: Progress,
+    group_index: int,
+    table: GroupTable,
+    num_full_blocks: int,
+) -> None:
+    """Enter the blocks of one group that are not in the index yet."""
+    start = table.num_cached_blocks
+    hashes = progress.block_hashes[start:num_full_blocks]
+    if hashes:
+        block_ids = as_block_ids(table.block_ids.between(start, num_full_blocks))
+        kv.pool.cache(block_ids, list(make_block_keys(hashes, group_index)))
+        if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
+            kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
 
 
 def num_cached_tokens(kv: OpenKVCache, request_id: RequestId) -> int:

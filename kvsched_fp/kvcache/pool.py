@@ -27,7 +27,6 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 import attrs
-from immutables import Map
 
 from kvsched_fp.errors import OracleBug
 from kvsched_fp.ids import BlockId, BlockKey
@@ -41,6 +40,7 @@ from kvsched_fp.kvcache.chunked import (
     make_int_vector,
     make_object_vector,
 )
+from kvsched_fp.kvcache.layered import LayeredMap, OpenLayeredMap
 
 NULL_BLOCK = BlockId(0)
 NOT_FREE = -1
@@ -70,7 +70,7 @@ class BlockPool:
     """How many block tables hold each block."""
     keys: ObjectVector[BlockKey | None]
     """The key that each block is cached under, or None."""
-    cached: Map[BlockKey, BlockId | tuple[BlockId, ...]]
+    cached: LayeredMap[BlockKey, BlockId | tuple[BlockId, ...]]
     """The prefix index: key -> the block cached under it; of several, a tuple, the first cached first."""
 
     @property
@@ -104,13 +104,13 @@ def make_pool(num_blocks: int) -> BlockPool:
         prev_free=make_int_vector([NOT_FREE, num_blocks, *range(1, last), last]),
         ref_counts=make_int_vector([0] * num_blocks),
         keys=make_object_vector([None] * num_blocks),
-        cached=Map(),
+        cached=LayeredMap(),
     )
 
 
 def clear_prefix_index(pool: BlockPool) -> BlockPool:
     """Forget every key; counts and free order stay. Cost: the size of the pool."""
-    return attrs.evolve(pool, keys=make_object_vector([None] * pool.num_blocks), cached=Map())
+    return attrs.evolve(pool, keys=make_object_vector([None] * pool.num_blocks), cached=LayeredMap())
 
 
 def as_tuple(blocks: BlockId | tuple[BlockId, ...]) -> tuple[BlockId, ...]:
@@ -137,7 +137,7 @@ class OpenPool:
         self._prev = OpenIntVector(pool.prev_free)
         self._ref_counts = OpenIntVector(pool.ref_counts)
         self._keys = OpenObjectVector(pool.keys)
-        self._cached = pool.cached.mutate()
+        self._cached = OpenLayeredMap(pool.cached)
 
     def close(self) -> BlockPool:
         """Freeze into a value. The transient must not be used afterwards."""
@@ -148,7 +148,7 @@ class OpenPool:
             self._prev.close(),
             self._ref_counts.close(),
             self._keys.close(),
-            self._cached.finish(),
+            self._cached.close(),
         )
 
     @property
@@ -231,24 +231,33 @@ class OpenPool:
         self._splice(self._prev[chunk][index], evict_last, sentinel)
         self.num_free_blocks += len(evict_first) + len(evict_last)
 
-    def cache(self, block_ids: Iterable[BlockId], new_keys: Iterable[BlockKey]) -> None:
+    def cache(self, block_ids: Sequence[BlockId], new_keys: Sequence[BlockKey]) -> None:
         """Enter full blocks into the prefix index, each under its key."""
-        keys, cached = self._keys, self._cached
+        keys = self._keys
         for block_id, key in zip(block_ids, new_keys, strict=True):
             chunk, index = keys[block_id >> SHIFT], block_id & MASK
             if chunk[index] is not None:
                 raise OracleBug(f"block {block_id} is cached already")
             chunk[index] = key
+        entries: dict[BlockKey, BlockId | tuple[BlockId, ...]] = dict(zip(new_keys, block_ids, strict=True))
+        if len(entries) < len(new_keys) or not self._cached.add_if_all_new(entries):
+            self._cache_beside(block_ids, new_keys)
+
+    def _cache_beside(self, block_ids: Sequence[BlockId], new_keys: Sequence[BlockKey]) -> None:
+        """Enter blocks into the index behind those that are cached under their key [K-POOL-04]."""
+        cached = self._cached
+        for block_id, key in zip(block_ids, new_keys, strict=True):
             earlier = cached.get(key)
             cached[key] = block_id if earlier is None else (*as_tuple(earlier), block_id)
 
     def _uncache(self, block_id: BlockId, key: BlockKey) -> None:
         self._keys[block_id >> SHIFT][block_id & MASK] = None
-        remaining = tuple(other for other in as_tuple(self._cached[key]) if other != block_id)
-        if not remaining:
-            del self._cached[key]
-        else:
+        blocks = self._cached.get(key)
+        if isinstance(blocks, tuple):
+            remaining = tuple(other for other in blocks if other != block_id)
             self._cached[key] = remaining[0] if len(remaining) == 1 else remaining
+        else:
+            self._cached.remove(key)
 
     def _link(self, before: int, after: int) -> None:
         self._next[before >> SHIFT][before & MASK] = after

@@ -25,7 +25,7 @@ from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache.coordinator import num_cached_tokens
 from kvsched_fp.kvcache.hashing import extend_block_hashes
-from kvsched_fp.outputs import EngineOutput
+from kvsched_fp.outputs import make_engine_output
 from kvsched_fp.release import end_request
 from kvsched_fp.request import (
     FINISH_REASONS,
@@ -67,7 +67,7 @@ def take_in_tokens(
     )
     results.emit(
         request.client_index,
-        EngineOutput(
+        make_engine_output(
             request_id,
             new_token_ids,
             None if stop is None else FINISH_REASONS[stop.status],

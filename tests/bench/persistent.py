@@ -11,13 +11,18 @@ import time
 import timeit
 from collections.abc import Callable
 
+import attrs
 from immutables import Map
 from pyrsistent import pmap, pvector
 
 from kvsched_fp.kvcache.chunked import MASK, SHIFT, OpenIntVector, make_int_vector
+from kvsched_fp.kvcache.layered import LayeredMap, OpenLayeredMap
+from kvsched_fp.records import quick_constructor
+from kvsched_fp.request import Progress
 
 NUM_OPERATIONS = 256
 NUM_BLOCKS = 32_000
+NUM_STEPS = 100
 
 
 def per_operation(work: Callable[[], object]) -> float:
@@ -75,6 +80,51 @@ def time_columns() -> None:
     report("chunked set", set_in_chunks)
 
 
+def time_prefix_indexes() -> None:
+    """Compare the prefix index over many steps; each removes old keys and enters as many new ones."""
+    keys = [os.urandom(36) for _ in range(NUM_BLOCKS + NUM_STEPS * NUM_OPERATIONS)]
+    present = {key: index for index, key in enumerate(keys[:NUM_BLOCKS])}
+    steps = [
+        range(start, start + NUM_OPERATIONS) for start in range(0, len(keys) - NUM_BLOCKS, NUM_OPERATIONS)
+    ]
+
+    def in_map() -> None:
+        index = Map(present)
+        for step in steps:
+            opened = index.mutate()
+            for number in step:
+                if opened.get(keys[number]) is not None:
+                    del opened[keys[number]]
+                if opened.get(keys[NUM_BLOCKS + number]) is None:
+                    opened[keys[NUM_BLOCKS + number]] = number
+            index = opened.finish()
+
+    def in_layers() -> None:
+        index = layered
+        for step in steps:
+            opened = OpenLayeredMap(index)
+            for number in step:
+                if opened.get(keys[number]) is not None:
+                    opened.remove(keys[number])
+            opened.add_if_all_new({keys[NUM_BLOCKS + number]: number for number in step})
+            index = opened.close()
+
+    opened = OpenLayeredMap(LayeredMap[bytes, int]())
+    opened.add_if_all_new(present)
+    layered = opened.close()
+    for name, work in (("immutables.Map", in_map), ("layers", in_layers)):
+        spent = min(timeit.repeat(work, number=1, repeat=5, timer=time.process_time))
+        print(f"{'enter and remove a key, ' + name:44}{spent / NUM_STEPS / NUM_OPERATIONS * 1e6:8.3f}")
+
+
+def time_records() -> None:
+    """Compare the two ways to construct a frozen record of ten fields."""
+    make = quick_constructor(Progress)
+    values = attrs.astuple(Progress(), recurse=False)
+    report("frozen record", lambda: [Progress(*values) for _ in range(NUM_OPERATIONS)])
+    report("frozen record, quickly", lambda: [make(*values) for _ in range(NUM_OPERATIONS)])
+
+
 def time_collections() -> None:
     """Compare what one collection of the youngest generation costs with one young column of each kind."""
     makers: dict[str, Callable[[], object]] = {
@@ -98,4 +148,6 @@ def time_collections() -> None:
 if __name__ == "__main__":
     time_maps()
     time_columns()
+    time_prefix_indexes()
+    time_records()
     time_collections()

@@ -163,7 +163,7 @@ def test_hits_are_pinned_in_all_groups_before_any_block_is_taken() -> None:
     kv = open_kv(config)
     kv.pool.take(6)
     for group_index, block_id in enumerate((1, 2)):
-        kv.pool.cache([BlockId(block_id)], make_block_keys(progress.block_hashes[:1], group_index))
+        kv.pool.cache([BlockId(block_id)], list(make_block_keys(progress.block_hashes[:1], group_index)))
     for block_id in (1, 6, 5, 4, 3, 2):
         kv.pool.release([BlockId(block_id)], enable_caching=False)
     blocks = admit_slots(kv, request, progress, ((BlockId(1),), (BlockId(2),)), 4, 4, others_run=False)
@@ -176,7 +176,7 @@ def test_hits_are_pinned_in_all_groups_before_any_block_is_taken() -> None:
 
 def test_groups_take_their_blocks_one_after_the_other() -> None:
     """Each group takes all that it lacks before the next one."""
-    kv = open_kv(make_config(kv_cache_groups=TWO_GROUPS, num_blocks=33))
+    kv = open_kv(make_config(kv_cache_groups=TWO_GROUPS, num_blocks=33, needs_kv_cache_zeroing=True))
 
     assert ((1, 2), (3, 4)) == admit(kv, 8, 8)
     assert [[1, 2], [3, 4]] == [list(ids) for ids in kv.new_block_ids]

@@ -84,7 +84,7 @@ def rebuild(model: Model) -> BlockPool:
     opened = OpenPool(make_pool(model.num_blocks))
     opened.take(model.num_blocks - 1)
     for key, blocks in model.index.items():
-        opened.cache(map(BlockId, blocks), [key] * len(blocks))
+        opened.cache(list(map(BlockId, blocks)), [key] * len(blocks))
     for block, count in model.refs.items():
         opened.touch([BlockId(block)] * (count - 1))
     for block in reversed(model.free):  # without caching each goes to the front
@@ -209,7 +209,7 @@ def test_block_cached_first_is_found_until_it_is_taken() -> None:
     """[K-POOL-02, K-POOL-04] Three blocks with one key are found in the order of their caching."""
     opened = OpenPool(make_pool(4))
     opened.take(3)
-    opened.cache(map(BlockId, (2, 3, 1)), KEYS[:1] * 3)
+    opened.cache(list(map(BlockId, (2, 3, 1))), KEYS[:1] * 3)
     opened.release(map(BlockId, (2, 1, 3)), enable_caching=True)
     closed = opened.close()
     opened = OpenPool(closed)
@@ -227,7 +227,7 @@ def test_index_that_is_cleared_leaves_the_order_alone() -> None:
     """[K-RESET-01] Keys are gone; counts and the free list are what they were."""
     opened = OpenPool(make_pool(5))
     opened.take(3)
-    opened.cache(map(BlockId, (1, 2)), KEYS[:2])
+    opened.cache(list(map(BlockId, (1, 2))), KEYS[:2])
     opened.release(map(BlockId, (2, 3)), enable_caching=True)
     pool = opened.close()
     expected = read(pool)

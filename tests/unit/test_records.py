@@ -1,0 +1,53 @@
+"""The quick way to construct a hot record makes the same value as the ordinary one."""
+
+import attrs
+import pytest
+
+from kvsched_fp.outputs import EngineOutput, make_engine_output
+from kvsched_fp.records import quick_constructor
+from kvsched_fp.request import Progress, RequestStatus
+
+
+@attrs.frozen(weakref_slot=False)
+class Point:
+    """Two fields."""
+
+    x: int
+    y: int = 0
+
+
+def test_record_is_an_ordinary_one() -> None:
+    """Same class, equal, same hash, and frozen."""
+    made = quick_constructor(Point)(1, 2)
+
+    assert type(made) is Point
+    assert Point(1, 2) == made
+    assert hash(Point(1, 2)) == hash(made)
+    assert Point(1, 3) == attrs.evolve(made, y=3)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        made.x = 5  # type: ignore[misc]
+
+
+def test_hot_records_keep_the_order_of_their_fields() -> None:
+    """A row that is planned and comes back differs from an ordinary one in nothing."""
+    planned = Progress().after_schedule(3, 4)
+
+    assert Progress(RequestStatus.WAITING, 3, 3, True) == planned
+    assert EngineOutput("a", (1,), None, None, None) == make_engine_output("a", (1,), None, None, None)
+
+
+def test_every_field_is_asked_for() -> None:
+    """There are no defaults on the quick way."""
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'"):
+        quick_constructor(Point)(1)
+
+
+def test_record_that_checks_its_fields_is_refused() -> None:
+    """The checks would be skipped."""
+
+    @attrs.frozen(weakref_slot=False)
+    class Checked:
+        x: int = attrs.field(validator=attrs.validators.instance_of(int))
+
+    with pytest.raises(TypeError, match="Checked has something to run at construction"):
+        quick_constructor(Checked)
