@@ -6,7 +6,7 @@ Upstream: `config/scheduler.py::SchedulerConfig`, `config/cache.py::CacheConfig`
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import attrs
 
@@ -14,6 +14,8 @@ from kvsched_fp.errors import InvalidConfig
 from kvsched_fp.kvcache.groups import GroupSpec
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher, BlockHasher
+
+E = TypeVar("E", bound=enum.Enum)
 
 
 class SchedulingPolicy(enum.Enum):
@@ -25,11 +27,48 @@ class SchedulingPolicy(enum.Enum):
     """By (priority, arrival time, request id), smaller first."""
 
 
+class RunnerType(enum.Enum):
+    """What the model gives back."""
+
+    GENERATE = "generate"
+    """Sampled tokens."""
+    POOLING = "pooling"
+    """One pooled output per request, once its prompt is computed."""
+    ENCODER_ONLY = "encoder_only"
+    """Nothing: an encoder instance publishes its embeddings elsewhere; a request ends with its prompt."""
+    DIFFUSION = "diffusion"
+    """Canvases of tokens, each denoised over some steps; no token is sampled behind them."""
+
+
+class SpecDecodeMetricsLevel(enum.Enum):
+    """How much is kept about the drafts of each request."""
+
+    NONE = "none"
+    """Nothing."""
+    SUMMARY = "summary"
+    """How often how many were accepted."""
+    DETAILED = "detailed"
+    """That, and every verification in order."""
+
+
 def _policy(value: object) -> SchedulingPolicy:
+    return _as_member("policy", SchedulingPolicy, value)
+
+
+def _runner_type(value: object) -> RunnerType:
+    return _as_member("runner_type", RunnerType, value)
+
+
+def _metrics_level(value: object) -> SpecDecodeMetricsLevel:
+    return _as_member("spec_decode_metrics", SpecDecodeMetricsLevel, value)
+
+
+def _as_member(name: str, kind: type[E], value: object) -> E:
+    """Take a member of `kind`, or its value."""
     try:
-        return SchedulingPolicy(value)
+        return kind(value)
     except ValueError:
-        raise InvalidConfig("policy", value, _one_of(SchedulingPolicy)) from None
+        raise InvalidConfig(name, value, _one_of(kind)) from None
 
 
 def _freeze_groups(groups: Iterable[GroupSpec]) -> tuple[GroupSpec, ...]:
@@ -40,6 +79,30 @@ def _freeze_groups(groups: Iterable[GroupSpec]) -> tuple[GroupSpec, ...]:
                 f"kv_cache_groups[{index}]", group, "a kind of group, like FullAttentionSpec"
             )
     return frozen
+
+
+def _freeze_schedule(
+    schedule: Iterable[Iterable[int]] | None,
+) -> tuple[tuple[int, int, int], ...] | None:
+    name = "num_spec_tokens_per_batch_size"
+    allowed = "triples (first batch size, last batch size, drafts); the first from 1, none overlapping"
+    if schedule is None:
+        return None
+    try:
+        ranges = sorted(tuple(entry) for entry in schedule)
+    except TypeError:
+        raise InvalidConfig(name, schedule, allowed) from None
+    if not ranges:
+        raise InvalidConfig(name, schedule, allowed)
+    previous_end = 0
+    for entry in ranges:
+        if len(entry) != 3 or not all(type(number) is int for number in entry):
+            raise InvalidConfig(name, entry, allowed)
+        first, last, num_drafts = entry
+        if not previous_end < first <= last or num_drafts < 0 or (previous_end == 0 and first != 1):
+            raise InvalidConfig(name, entry, allowed)
+        previous_end = last
+    return cast("tuple[tuple[int, int, int], ...]", tuple(ranges))
 
 
 def _one_of(kind: type[enum.Enum]) -> str:
@@ -113,6 +176,44 @@ class SchedulerConfig:
     """Whether each client also gets the ids that finished (several engines behind one front end)."""
     log_stats: bool = True
     """Whether statistics are kept and emitted."""
+    log_request_events: bool = False
+    """Whether it is kept and told when a request was queued, scheduled and preempted. The reference does so
+    with `log_stats`."""
+
+    # What kind of model runs.
+    runner_type: RunnerType = attrs.field(default=RunnerType.GENERATE, converter=_runner_type)
+    """What it gives back."""
+    max_loras: int | None = None
+    """The most LoRA adapters among the running requests; None where there are no adapters."""
+
+    # Steps that overlap.
+    async_scheduling: bool = False
+    """Whether a step is planned while the one before still runs: what that will sample is counted as
+    placeholders."""
+    pipeline_parallel_size: int = 1
+    """Stages of the pipeline."""
+    data_parallel_size: int = 1
+    """Ranks that hold prompts back together; with more than one, each is told when (`throttle_prefills`)."""
+
+    # Speculative decoding.
+    num_spec_tokens: int = 0
+    """The most drafts per request and step; with `DIFFUSION`, the tokens of a canvas."""
+    num_spec_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = attrs.field(
+        default=None, converter=_freeze_schedule
+    )
+    """Fewer drafts for larger batches: triples (first batch size, last batch size, drafts); None for none."""
+    max_num_new_slots_for_drafting: int = 0
+    """Input positions that the drafter needs per request, beyond the scheduled tokens."""
+    num_prefill_lookahead_tokens: int = 0
+    """Known tokens behind a piece of prompt that the drafter reads."""
+    num_hash_lookahead_tokens: int = 0
+    """Tokens behind a block that its hash covers."""
+    drop_eagle_block: bool = False
+    """Whether a hit gives up its last block, because the drafter needs what was computed there."""
+    spec_decode_metrics: SpecDecodeMetricsLevel = attrs.field(
+        default=SpecDecodeMetricsLevel.NONE, converter=_metrics_level
+    )
+    """How much is kept about the drafts of each request."""
 
     def __attrs_post_init__(self) -> None:
         _check_types(self)
@@ -146,6 +247,40 @@ class SchedulerConfig:
         return self.max_num_seqs if self.max_num_active_seqs is None else self.max_num_active_seqs
 
     @property
+    def num_sampled_tokens_per_step(self) -> int:
+        """Tokens that a finished prompt or a decode samples, drafts not counted."""
+        return int(self.runner_type in {RunnerType.GENERATE, RunnerType.ENCODER_ONLY})
+
+    @property
+    def can_skip_drafts(self) -> bool:
+        """Whether the runner may be told that nobody can use the next drafts."""
+        return self.num_spec_tokens > 0 and self.num_lookahead_tokens > 0 and self.use_v2_model_runner
+
+    @property
+    def local_prefill_interval(self) -> int:
+        """The cadence that this scheduler keeps by itself."""
+        return self.prefill_schedule_interval if self.data_parallel_size == 1 else 1
+
+    @property
+    def num_reprefillable_tokens(self) -> int:
+        """Tokens at the end that the drafter may compute again, so that they are not cached yet.
+
+        With several groups, the reference only looks at those that give up a block.
+        """
+        if len(self.kv_cache_groups) > 1 and not self.drop_eagle_block:
+            return 0
+        return max(0, self.num_prefill_lookahead_tokens - 1)
+
+    def num_drafts_for(self, batch_size: int) -> int:
+        """Give the drafts per request after a step with `batch_size` requests."""
+        schedule = self.num_spec_tokens_per_batch_size
+        if schedule is None or batch_size == 0:
+            return self.num_spec_tokens
+        # Between two ranges, and behind the last one, the range before goes on.
+        reached = [num_drafts for first, _, num_drafts in schedule if first <= batch_size]
+        return min(reached[-1], self.num_spec_tokens)
+
+    @property
     def watermark_blocks(self) -> int:
         """Blocks to keep free when admitting while others run."""
         return int(self.watermark * self.num_blocks)
@@ -162,8 +297,17 @@ _INTEGERS: dict[str, int] = {
     "num_blocks": 2,
     "block_size": 1,
     "num_lookahead_tokens": 0,
+    "max_loras": 1,
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+    "num_spec_tokens": 0,
+    "max_num_new_slots_for_drafting": 0,
+    "num_prefill_lookahead_tokens": 0,
+    "num_hash_lookahead_tokens": 0,
 }
 """The integer fields and the least value of each."""
+
+_MAY_BE_NONE = frozenset({"max_num_active_seqs", "max_num_scheduled_tokens", "max_loras"})
 
 MAX_NUM_BLOCKS = 10_000_000
 """More blocks than any memory has; the pool's columns then take some 200 MB."""
@@ -181,7 +325,7 @@ def _check_types(config: SchedulerConfig) -> None:
 def _check_limits(config: SchedulerConfig) -> None:
     for name, least in _INTEGERS.items():
         value = getattr(config, name)
-        if value is None and name in {"max_num_active_seqs", "max_num_scheduled_tokens"}:
+        if value is None and name in _MAY_BE_NONE:
             continue
         if type(value) is not int or value < least:
             raise InvalidConfig(name, value, f"an integer >= {least}")
@@ -198,6 +342,30 @@ def _check_cross_fields(config: SchedulerConfig) -> None:
             "max_num_active_seqs",
             config.max_num_active_seqs,
             f"at most max_num_seqs = {config.max_num_seqs}",
+        )
+    if 0 < config.long_prefill_token_threshold <= config.num_spec_tokens:
+        raise InvalidConfig(
+            "long_prefill_token_threshold",
+            config.long_prefill_token_threshold,
+            f"0, or more than num_spec_tokens = {config.num_spec_tokens}: a padded decode may not be cut",
+        )
+    if config.drop_eagle_block and config.num_hash_lookahead_tokens:
+        raise InvalidConfig("drop_eagle_block", True, "false with num_hash_lookahead_tokens: hashes prove it")
+    if (
+        config.drop_eagle_block
+        and config.enable_prefix_caching
+        and config.num_prefill_lookahead_tokens > config.block_size
+    ):
+        raise InvalidConfig(
+            "num_prefill_lookahead_tokens",
+            config.num_prefill_lookahead_tokens,
+            f"at most block_size = {config.block_size} with drop_eagle_block",
+        )
+    if config.max_num_new_slots_for_drafting >= config.max_num_batched_tokens:
+        raise InvalidConfig(
+            "max_num_new_slots_for_drafting",
+            config.max_num_new_slots_for_drafting,
+            f"less than max_num_batched_tokens = {config.max_num_batched_tokens}",
         )
     if not config.enable_chunked_prefill:
         for name in ("max_num_batched_tokens", "max_num_scheduled_tokens"):

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from kvsched_fp.errors import InvalidEvent
+from kvsched_fp.grammar import Grammar
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.request import Request, RequestStatus, is_finished
@@ -27,14 +28,17 @@ class PauseState(enum.Enum):
     """Nothing."""
 
 
-def _freeze_tokens(
-    tokens: Mapping[RequestId, Iterable[int]],
+def _freeze_tokens(tokens: Mapping[RequestId, Iterable[int]]) -> OrderedMap[RequestId, tuple[int, ...]]:
+    return _freeze_token_map("sampled_token_ids", tokens)
+
+
+def _freeze_token_map(
+    field: str, tokens: Mapping[RequestId, Iterable[int]]
 ) -> OrderedMap[RequestId, tuple[int, ...]]:
     try:
         return OrderedMap.adopt({request_id: tuple(ids) for request_id, ids in tokens.items()})
     except (TypeError, AttributeError):
-        allowed = "a mapping from request id to token ids"
-        raise InvalidEvent("sampled_token_ids", tokens, allowed) from None
+        raise InvalidEvent(field, tokens, "a mapping from request id to token ids") from None
 
 
 def _freeze_ids(request_ids: Iterable[RequestId] | None) -> tuple[RequestId, ...] | None:
@@ -48,6 +52,17 @@ def _freeze_ids(request_ids: Iterable[RequestId] | None) -> tuple[RequestId, ...
         raise InvalidEvent("request_ids", request_ids, "ids of live requests, or None for all") from None
 
 
+def _freeze_id_tuple(request_ids: Iterable[RequestId]) -> tuple[RequestId, ...]:
+    try:
+        return tuple(dict.fromkeys(request_ids))
+    except TypeError:
+        raise InvalidEvent("pooled_request_ids", request_ids, "ids of pooling requests") from None
+
+
+def _freeze_drafts(tokens: Mapping[RequestId, Iterable[int]]) -> OrderedMap[RequestId, tuple[int, ...]]:
+    return _freeze_token_map("draft_token_ids", tokens)
+
+
 def _is_a(kind: type, allowed: str) -> "Callable[[object, attrs.Attribute[Any], object], None]":
     """Make a validator that refuses values of any other type."""
 
@@ -56,6 +71,11 @@ def _is_a(kind: type, allowed: str) -> "Callable[[object, attrs.Attribute[Any], 
             raise InvalidEvent(attribute.name, value, allowed)
 
     return check
+
+
+def _check_time(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if type(value) not in (int, float):
+        raise InvalidEvent(attribute.name, value, "a number")
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +88,8 @@ class StepResult:
         factory=OrderedMap, converter=_freeze_tokens
     )
     """The tokens sampled for each scheduled request; a request that sampled none may be left out."""
+    pooled_request_ids: tuple[RequestId, ...] = attrs.field(default=(), converter=_freeze_id_tuple)
+    """The pooling requests whose output came with it."""
 
 
 @attrs.frozen
@@ -75,7 +97,9 @@ class AddRequest:
     """A client sent a request."""
 
     request: Request = attrs.field(validator=_is_a(Request, "a Request"))
-    """Its id must not be live."""
+    """Its id must not be live, unless it is the next input of a session."""
+    time: float = attrs.field(default=0.0, validator=_check_time)
+    """Seconds on the caller's clock, for the events of requests."""
 
 
 @attrs.frozen
@@ -99,6 +123,8 @@ class Schedule:
 
     throttle_prefills: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
     """Whether the data-parallel cadence holds prompts back in this step."""
+    time: float = attrs.field(default=0.0, validator=_check_time)
+    """Seconds on the caller's clock, for the events of requests."""
 
 
 @attrs.frozen
@@ -107,6 +133,51 @@ class Update:
 
     result: StepResult = attrs.field(validator=_is_a(StepResult, "a StepResult"))
     """What it returned."""
+    time: float = attrs.field(default=0.0, validator=_check_time)
+    """Seconds on the caller's clock, for the events of requests."""
+
+
+@attrs.frozen
+class UpdateDrafts:
+    """The drafter proposed tokens, to be verified in the next step of each request."""
+
+    draft_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(converter=_freeze_drafts)
+    """Per live request, at most `num_spec_tokens` drafts; -1 pads."""
+
+
+@attrs.frozen
+class UpdateDraftsInFlight:
+    """The drafts of a step that is in flight became known: they take the place of its placeholders."""
+
+    step_id: StepId = attrs.field(validator=_is_a(int, "the number of a step"))
+    """The step, one of those in flight."""
+    draft_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(converter=_freeze_drafts)
+    """Per live request, its drafts; more than it has placeholders are cut, fewer are padded with -1."""
+
+
+@attrs.frozen
+class GrammarReady:
+    """The grammar that a request waits for was compiled."""
+
+    request_id: RequestId
+    """A request that waits for a grammar."""
+    grammar: Grammar = attrs.field()
+    """The grammar, before any output."""
+
+    @grammar.validator
+    def _check_grammar(self, _: "attrs.Attribute[Any]", value: object) -> None:
+        if not isinstance(value, Grammar):
+            raise InvalidEvent("grammar", value, "a value with accept_tokens() and count_valid_tokens()")
+
+
+@attrs.frozen
+class GrammarFailed:
+    """The grammar that a request waits for cannot be compiled."""
+
+    request_id: RequestId
+    """A request that waits for a grammar."""
+    message: str = attrs.field(validator=_is_a(str, "a text"))
+    """Why, for the client."""
 
 
 @attrs.frozen
@@ -123,7 +194,20 @@ class ResetPrefixCache:
 
     reset_running_requests: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
     """Preempt what runs first, so that the reset cannot fail."""
+    time: float = attrs.field(default=0.0, validator=_check_time)
+    """Seconds on the caller's clock, for the events of requests."""
 
 
-Event: TypeAlias = AddRequest | FinishRequests | Schedule | Update | SetPauseState | ResetPrefixCache
+Event: TypeAlias = (
+    AddRequest
+    | FinishRequests
+    | Schedule
+    | Update
+    | UpdateDrafts
+    | UpdateDraftsInFlight
+    | GrammarReady
+    | GrammarFailed
+    | SetPauseState
+    | ResetPrefixCache
+)
 """Everything that can happen to a scheduler."""

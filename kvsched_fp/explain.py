@@ -34,7 +34,7 @@ class _ExplainingPlan(Plan):
     __slots__ = ("phase_ended_by", "reasons")
 
     def __init__(self, state: SchedulerState, *, throttle_prefills: bool) -> None:
-        super().__init__(state, throttle_prefills=throttle_prefills)
+        super().__init__(state, throttle_prefills=throttle_prefills, time=0.0)
         self.reasons: dict[RequestId, Reason] = {}
         # The rule by which a waiting request ended the waiting phase, if one did.
         self.phase_ended_by: str | None = None

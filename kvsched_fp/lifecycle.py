@@ -6,13 +6,18 @@ Rules
 -----
 [M-LIFE-01] A request is added with an id that is not live and a prompt that fits `max_model_len`; it waits
     behind the others (FCFS) or in its place (priority). Its full blocks are hashed at once.
+[M-LIFE-04] A request with the id of a live session brings its next input, or, if it is not resumable itself, the
+    end of the session.
+[M-GRAM-01] A request that needs a grammar waits until it is told the grammar, or that there is none; which of the
+    two, it is told once.
 [M-LIFE-02] Requests that are ended from outside leave at once, in the order given, whatever they were
     doing; their results that are still in flight will be ignored, unless the id is live again [U-TOK-02].
 [M-LIFE-03] Pausing changes nothing but what the next steps may schedule.
 [K-RESET-01] The prefix cache is reset only if no block is held.
 [K-RESET-02] A reset that includes running requests preempts them first, the last one first, so that they
     wait in the order in which they ran; their tokens in flight will be dropped [M-REL-03]. For the
-    V1 output they count as not scheduled in the step before.
+    V1 output they count as not scheduled in the step before. If sessions hold blocks while they wait, it is
+    not done all the same, and what ran stays preempted (deviation D-12).
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `finish_requests`, `set_pause_state`,
 `reset_prefix_cache`.
@@ -22,58 +27,114 @@ from collections.abc import Iterable
 
 import attrs
 
+from kvsched_fp.config import RunnerType, SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.events import FinishRequests, PauseState
-from kvsched_fp.ids import RequestId
+from kvsched_fp.grammar import Grammar, GrammarError
+from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache import coordinator
 from kvsched_fp.kvcache.hashing import extend_block_hashes
-from kvsched_fp.queues import queue_entry
 from kvsched_fp.release import end_request, preempt_request
-from kvsched_fp.request import Progress, Request, RequestStatus, move
+from kvsched_fp.request import (
+    Chunk,
+    Progress,
+    Request,
+    RequestEventType,
+    RequestSpecDecodeMetrics,
+    RequestStatus,
+    move,
+)
+from kvsched_fp.sessions import begin_chunk, enqueue
 from kvsched_fp.state import SchedulerState, live_request_ids
 from kvsched_fp.transient import OpenState
 
 
-def add_request(state: SchedulerState, request: Request) -> SchedulerState:
-    """Let a new request in [M-LIFE-01].
+def add_request(state: SchedulerState, request: Request, *, time: float = 0.0) -> SchedulerState:
+    """Let a new request in [M-LIFE-01], or the next input of a session [M-LIFE-04].
 
-    Raises `InvalidEvent` for an id that is live, or a prompt longer than `max_model_len`.
+    `time` is put into the events of the request. Raises `InvalidEvent` for an id that is live and no
+    session's, a session that got its end marker, a prompt longer than `max_model_len`, or a request that
+    the configured model cannot serve.
     """
     if not isinstance(request, Request):
         raise InvalidEvent("request", request, "a Request")
-    config = state.config
+    _check_request(state.config, request)
     request_id = request.request_id
-    if request_id in state.requests:
+    open_state = OpenState(state, time)
+    live = state.requests.get(request_id)
+    if live is None:
+        _let_in(open_state, request, state.num_added)
+        return open_state.close(num_added=state.num_added + 1)
+    if not live.resumable:
         raise InvalidEvent("request_id", request_id, "an id that is not live")
-    if request.num_prompt_tokens > config.max_model_len:
-        raise InvalidEvent(
-            "prompt_token_ids",
-            f"{request.num_prompt_tokens} tokens",
-            f"at most max_model_len = {config.max_model_len} tokens",
-        )
-    return attrs.evolve(
-        state,
-        requests=state.requests.set(request_id, request),
-        progress=state.progress.set(request_id, _first_progress(state, request)),
-        add_numbers=state.add_numbers.set(request_id, state.num_added),
-        num_added=state.num_added + 1,
-        waiting=state.waiting.add(queue_entry(request)),
+    _take_chunk(open_state, request)
+    return open_state.close()
+
+
+def _let_in(open_state: OpenState, request: Request, num_added: int) -> None:
+    """Let a request wait for the first time."""
+    config = open_state.config
+    request_id = request.request_id
+    metrics = None
+    if config.spec_decode_metrics is not SpecDecodeMetricsLevel.NONE:
+        metrics = RequestSpecDecodeMetrics(config.num_spec_tokens, (0,) * (config.num_spec_tokens + 1))
+    progress = Progress(
+        status=RequestStatus.WAITING_FOR_GRAMMAR if request.needs_grammar else RequestStatus.WAITING,
+        block_hashes=_hash_prompt(config, request),
+        spec_decode_metrics=metrics,
     )
+    events = open_state.with_event(progress, RequestEventType.QUEUED)
+    open_state.requests[request_id] = request
+    open_state.progress[request_id] = attrs.evolve(progress, events=events)
+    open_state.add_numbers[request_id] = num_added
+    enqueue(open_state, request_id)
 
 
-def _first_progress(state: SchedulerState, request: Request) -> Progress:
-    config = state.config
+def _take_chunk(open_state: OpenState, request: Request) -> None:
+    """Take the next input of a session, or its end [M-SESS-03]."""
+    request_id = request.request_id
+    progress = open_state.progress[request_id]
+    chunk = None
+    if request.resumable:
+        chunk = Chunk(request.prompt_token_ids, request.sampling_params, request.arrival_time)
+    if progress.chunks[-1:] == (None,):
+        raise InvalidEvent("request_id", request_id, "nothing more: this session got its end")
+    if progress.status is not RequestStatus.WAITING_FOR_INPUT:
+        open_state.progress[request_id] = attrs.evolve(progress, chunks=(*progress.chunks, chunk))
+    elif chunk is not None:
+        begin_chunk(open_state, request_id, chunk)
+    else:
+        _end(open_state, (request_id,), RequestStatus.FINISHED_ABORTED)
+
+
+def _hash_prompt(config: SchedulerConfig, request: Request) -> tuple[BlockHash, ...]:
     if not config.enable_prefix_caching:
-        return Progress()
-    hashes = extend_block_hashes(
+        return ()
+    return extend_block_hashes(
         config.block_hasher,
         (),
         request.prompt_token_ids,
         0,
         config.block_size,
         request.cache_salt,
+        request.lora,
+        config.num_hash_lookahead_tokens,
     )
-    return Progress(block_hashes=hashes)
+
+
+def _check_request(config: SchedulerConfig, request: Request) -> None:
+    """Refuse a request that the configured model cannot serve [M-LIFE-01]."""
+    if request.num_prompt_tokens > config.max_model_len:
+        raise InvalidEvent(
+            "prompt_token_ids",
+            f"{request.num_prompt_tokens} tokens",
+            f"at most max_model_len = {config.max_model_len} tokens",
+        )
+    pools = config.runner_type is RunnerType.POOLING
+    if request.pooling is not pools:
+        raise InvalidEvent("pooling", request.pooling, f"{pools}, for a {config.runner_type.value} model")
+    if request.lora is not None and config.max_loras is None:
+        raise InvalidEvent("lora", request.lora, "None: max_loras is not configured")
 
 
 def finish_requests(
@@ -91,11 +152,44 @@ def finish_requests(
         if request_id not in state.requests:
             raise InvalidEvent("request_ids", request_id, "ids of live requests")
     open_state = OpenState(state)
-    open_state.remove_from_queues(set(ids))
-    for request_id in ids:
-        move(open_state.progress[request_id].status, status)
-        end_request(open_state, request_id)
+    _end(open_state, ids, status)
     return open_state.close()
+
+
+def _end(open_state: OpenState, request_ids: tuple[RequestId, ...], status: RequestStatus) -> None:
+    open_state.remove_from_queues(set(request_ids))
+    for request_id in request_ids:
+        before = open_state.progress[request_id].status
+        open_state.num_waiting_for_input -= before is RequestStatus.WAITING_FOR_INPUT
+        move(before, status)
+        end_request(open_state, request_id)
+
+
+def set_grammar(state: SchedulerState, request_id: RequestId, grammar: Grammar) -> SchedulerState:
+    """Hand a request the grammar that it waits for [M-GRAM-01].
+
+    Raises `InvalidEvent` for a request that does not wait for one.
+    """
+    return _answer_grammar(state, request_id, grammar)
+
+
+def fail_grammar(state: SchedulerState, request_id: RequestId, message: str) -> SchedulerState:
+    """Tell a request that it cannot have the grammar that it waits for [M-GRAM-01].
+
+    Raises `InvalidEvent` for a request that does not wait for one.
+    """
+    return _answer_grammar(state, request_id, GrammarError(message))
+
+
+def _answer_grammar(
+    state: SchedulerState, request_id: RequestId, answer: Grammar | GrammarError
+) -> SchedulerState:
+    progress = state.progress.get(request_id)
+    waits = progress is not None and progress.status is RequestStatus.WAITING_FOR_GRAMMAR
+    if progress is None or not waits or progress.grammar is not None:
+        raise InvalidEvent("request_id", request_id, "a request that waits for its grammar")
+    answered = attrs.evolve(progress, grammar=answer)
+    return attrs.evolve(state, progress=state.progress.set(request_id, answered))
 
 
 def set_pause_state(state: SchedulerState, pause_state: PauseState) -> SchedulerState:
@@ -107,17 +201,17 @@ def set_pause_state(state: SchedulerState, pause_state: PauseState) -> Scheduler
 
 
 def reset_prefix_cache(
-    state: SchedulerState, *, reset_running_requests: bool = False
+    state: SchedulerState, *, reset_running_requests: bool = False, time: float = 0.0
 ) -> tuple[SchedulerState, bool]:
     """Forget all cached blocks; tell whether it was done [K-RESET-01, K-RESET-02]."""
     if reset_running_requests:
-        state = _preempt_all(state)
+        state = _preempt_all(state, time)
     kv, done = coordinator.reset_prefix_cache(state.kv, state.config)
     return attrs.evolve(state, kv=kv), done
 
 
-def _preempt_all(state: SchedulerState) -> SchedulerState:
-    open_state = OpenState(state)
+def _preempt_all(state: SchedulerState, time: float) -> SchedulerState:
+    open_state = OpenState(state, time)
     while open_state.running:
         preempt_request(open_state, open_state.running.pop(), drop_stale_output=True)
     return open_state.close(prev_step_request_ids=frozenset())

@@ -9,17 +9,29 @@ Rules
 
 from typing import TypeAlias, assert_never
 
+from kvsched_fp.drafting import update_drafts, update_drafts_in_flight
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.events import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     ResetPrefixCache,
     Schedule,
     SetPauseState,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
 )
-from kvsched_fp.lifecycle import add_request, finish_requests, reset_prefix_cache, set_pause_state
+from kvsched_fp.lifecycle import (
+    add_request,
+    fail_grammar,
+    finish_requests,
+    reset_prefix_cache,
+    set_grammar,
+    set_pause_state,
+)
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.schedule import schedule
 from kvsched_fp.state import SchedulerState
@@ -33,18 +45,26 @@ done, else None. What `Update` tells the clients is in the state, as `emitted`."
 def step(state: SchedulerState, event: Event) -> tuple[SchedulerState, Outcome]:
     """Apply one event [M-STEP-01, M-STEP-02]."""
     match event:
-        case Schedule(throttle_prefills):
-            return schedule(state, throttle_prefills=throttle_prefills)
-        case Update(result):
-            return update(state, result), None
-        case AddRequest(request):
-            return add_request(state, request), None
+        case Schedule(throttle_prefills, time):
+            return schedule(state, throttle_prefills=throttle_prefills, time=time)
+        case Update(result, time):
+            return update(state, result, time=time), None
+        case UpdateDrafts(draft_token_ids):
+            return update_drafts(state, draft_token_ids), None
+        case UpdateDraftsInFlight(step_id, draft_token_ids):
+            return update_drafts_in_flight(state, step_id, draft_token_ids), None
+        case AddRequest(request, time):
+            return add_request(state, request, time=time), None
+        case GrammarReady(request_id, grammar):
+            return set_grammar(state, request_id, grammar), None
+        case GrammarFailed(request_id, message):
+            return fail_grammar(state, request_id, message), None
         case FinishRequests(request_ids, status):
             return finish_requests(state, request_ids, status), None
         case SetPauseState(pause_state):
             return set_pause_state(state, pause_state), None
-        case ResetPrefixCache(reset_running_requests):
-            return reset_prefix_cache(state, reset_running_requests=reset_running_requests)
+        case ResetPrefixCache(reset_running_requests, time):
+            return reset_prefix_cache(state, reset_running_requests=reset_running_requests, time=time)
         case _:
             _refuse(event)
             assert_never(event)

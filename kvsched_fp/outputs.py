@@ -12,7 +12,13 @@ from kvsched_fp.ids import BlockId, RequestId, StepId
 from kvsched_fp.kvcache.kv_events import KVCacheEvent
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.records import quick_constructor
-from kvsched_fp.request import FinishReason, PrefillStats
+from kvsched_fp.request import (
+    FinishReason,
+    LoRA,
+    PrefillStats,
+    RequestEvent,
+    RequestSpecDecodeMetrics,
+)
 
 BlockIds: TypeAlias = tuple[tuple[BlockId, ...], ...]
 """Block ids, one tuple per KV cache group."""
@@ -32,6 +38,10 @@ class NewRequestData:
     """Tokens that need no computing, before this step."""
     prefill_token_ids: tuple[int, ...] | None
     """All known tokens (V2), or None (V1)."""
+    lora: LoRA | None = None
+    """Its adapter."""
+    pooling: bool = False
+    """Whether it wants a pooled output."""
 
 
 @attrs.frozen
@@ -49,7 +59,10 @@ class CachedRequestData:
     num_computed_tokens: tuple[int, ...] = ()
     """Tokens computed or in flight, before this step."""
     num_output_tokens: tuple[int, ...] = ()
-    """Tokens sampled so far."""
+    """Tokens sampled so far, placeholders included."""
+    new_token_ids: tuple[tuple[int, ...], ...] = ()
+    """Known tokens of the step, drafts apart, for a first stage that does not see what the last one samples
+    (pipeline parallelism without asynchronous scheduling)."""
 
 
 @attrs.frozen
@@ -72,6 +85,18 @@ class SchedulerOutput:
     """Finished since the step before, in that order."""
     new_block_ids_to_zero: tuple[BlockId, ...] | None
     """New blocks to clear before use; None where there are none or no clearing is needed."""
+    scheduled_spec_token_ids: OrderedMap[RequestId, tuple[int, ...]] = OrderedMap()
+    """The drafts that are verified, for the rows that have any; -1 where only the worker knows."""
+    num_spec_tokens_to_schedule: int = 0
+    """Drafts to propose per request after this step."""
+    skip_drafts: bool = False
+    """Whether nobody can use the drafts that would be proposed after this step."""
+    has_structured_output_requests: bool = False
+    """Whether any row samples under a grammar."""
+    pending_structured_output_tokens: bool = False
+    """Whether such a row needs a token that has not come back (asynchronous scheduling)."""
+    num_invalid_spec_tokens: OrderedMap[RequestId, int] | None = None
+    """Drafts that were replaced in flight and that the grammar does not allow; None before that."""
 
 
 @attrs.frozen
@@ -102,6 +127,14 @@ class EngineOutput:
     """The stop token that ended it, "repetition_detected", or None."""
     prefill_stats: PrefillStats | None
     """With the first output of a request only."""
+    spec_decode_metrics: RequestSpecDecodeMetrics | None = None
+    """With the last output of a request, if asked for in the config."""
+    events: tuple[RequestEvent, ...] = ()
+    """What happened to it since its last output, if `log_request_events`."""
+    error: str | None = None
+    """What was wrong with the request, if that ended it."""
+    pooled: bool = False
+    """Whether the pooled output of the request comes with it."""
 
 
 make_engine_output = quick_constructor(EngineOutput)
@@ -148,6 +181,24 @@ class PrefixCacheStats:
 
 
 @attrs.frozen
+class SpecDecodingStats:
+    """Drafts that one update verified. Upstream: `v1/spec_decode/metrics.py::SpecDecodingStats`."""
+
+    num_spec_tokens: int
+    """The most drafts per request."""
+    num_drafts: int
+    """Rows with drafts."""
+    num_draft_tokens: int
+    """Drafts, those that the grammar does not allow not counted."""
+    num_accepted_tokens: int
+    """Of those, the ones accepted."""
+    num_accepted_tokens_per_pos: tuple[int, ...]
+    """By position in the row, from the first draft on."""
+    num_draft_tokens_per_pos: tuple[int, ...]
+    """By position in the row."""
+
+
+@attrs.frozen
 class SchedulerStats:
     """The scheduler's own figures after an update."""
 
@@ -161,6 +212,8 @@ class SchedulerStats:
     """Share of the usable blocks in use, from 0.0 to 1.0."""
     prefix_cache_stats: PrefixCacheStats
     """Look-ups since the last report."""
+    spec_decoding_stats: SpecDecodingStats | None = None
+    """What this update learnt about drafts; None where no draft was verified."""
 
 
 @attrs.frozen

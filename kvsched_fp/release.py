@@ -4,6 +4,7 @@ Rules
 -----
 [M-REL-01] A preempted request gives back all its blocks and starts again from nothing computed; its
     output stays known, so it will compute prompt and output as one prompt.
+    Its drafts and its placeholders are gone.
 [M-REL-02] It goes back to the front of the waiting queue (FCFS), or to its place (priority).
 [M-REL-03] Its tokens in flight become stale. Normally they are still delivered when they come
     back, and it is not admitted before; after a forced reset they are dropped, and it may be
@@ -19,7 +20,7 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler._preempt_request`, `_free_reque
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import release_blocks
 from kvsched_fp.queues import queue_entry
-from kvsched_fp.request import Progress, RequestStatus, move
+from kvsched_fp.request import Progress, RequestEvent, RequestEventType, RequestStatus, move
 from kvsched_fp.transient import OpenState
 
 
@@ -27,13 +28,16 @@ def preempt_request(open_state: OpenState, request_id: RequestId, *, drop_stale_
     """Preempt a request that the caller has taken out of `running` [M-REL-01, M-REL-02]."""
     release_blocks(open_state.kv, request_id)
     progress = open_state.progress[request_id]
-    open_state.progress[request_id] = _preempted(progress, drop_stale_output=drop_stale_output)
+    events = open_state.with_event(progress, RequestEventType.PREEMPTED)
+    open_state.progress[request_id] = _preempted(progress, events, drop_stale_output=drop_stale_output)
     entry = queue_entry(open_state.requests[request_id])
     open_state.waiting = open_state.waiting.put_back((entry,))
     open_state.preempted_request_ids[request_id] = None
 
 
-def _preempted(progress: Progress, *, drop_stale_output: bool) -> Progress:
+def _preempted(
+    progress: Progress, events: tuple[RequestEvent, ...], *, drop_stale_output: bool
+) -> Progress:
     """Start again from nothing, with all that is in flight stale [M-REL-03]."""
     was_dropped = progress.drop_stale_output and progress.num_stale_output_tokens > 0  # [M-REL-04]
     return Progress(
@@ -47,6 +51,12 @@ def _preempted(progress: Progress, *, drop_stale_output: bool) -> Progress:
         num_stale_output_tokens=progress.num_in_flight_tokens,
         drop_stale_output=drop_stale_output or was_dropped,
         prefill_stats=progress.prefill_stats,
+        next_decode_eligible_step=progress.next_decode_eligible_step,
+        spec_decode_metrics=progress.spec_decode_metrics,
+        grammar=progress.grammar,
+        chunks=progress.chunks,
+        events=events,
+        stop_reason=progress.stop_reason,
     )
 
 

@@ -11,11 +11,13 @@ Rules
 import enum
 import math
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import attrs
 from pyrsistent import PVector, pvector
 
 from kvsched_fp.errors import InvalidEvent, OracleBug
+from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.records import quick_constructor
 
@@ -27,6 +29,8 @@ class RequestStatus(enum.Enum):
     """Where a request is in its life. Upstream: `v1/request.py::RequestStatus`."""
 
     WAITING = "waiting"
+    WAITING_FOR_GRAMMAR = "waiting_for_grammar"
+    WAITING_FOR_INPUT = "waiting_for_input"
     RUNNING = "running"
     PREEMPTED = "preempted"
     FINISHED_STOPPED = "finished_stopped"
@@ -57,10 +61,15 @@ FINISH_REASONS: dict[RequestStatus, FinishReason] = {
 }
 """The final statuses, and the reason that each gives."""
 
+_AFTER_A_STOP = (RequestStatus.WAITING, RequestStatus.WAITING_FOR_INPUT)
+
 LEGAL_MOVES: dict[RequestStatus, frozenset[RequestStatus]] = {
     RequestStatus.WAITING: frozenset({RequestStatus.RUNNING, *FINISH_REASONS}),
-    RequestStatus.RUNNING: frozenset({RequestStatus.PREEMPTED, *FINISH_REASONS}),
-    RequestStatus.PREEMPTED: frozenset({RequestStatus.RUNNING, *FINISH_REASONS}),
+    RequestStatus.WAITING_FOR_GRAMMAR: frozenset({RequestStatus.WAITING, *FINISH_REASONS}),
+    RequestStatus.WAITING_FOR_INPUT: frozenset({RequestStatus.WAITING, *FINISH_REASONS}),
+    # A session that stopped goes on with its next input, or waits for it.
+    RequestStatus.RUNNING: frozenset({RequestStatus.PREEMPTED, *_AFTER_A_STOP, *FINISH_REASONS}),
+    RequestStatus.PREEMPTED: frozenset({RequestStatus.RUNNING, *_AFTER_A_STOP, *FINISH_REASONS}),
     **{status: frozenset() for status in FINISH_REASONS},
 }
 """The legal moves. A final status has none: the request has left the state."""
@@ -165,6 +174,26 @@ class SamplingParams:
         check_token_ids("stop_token_ids", tuple(self.stop_token_ids))
 
 
+@attrs.frozen
+class LoRA:
+    """An adapter. Upstream: `lora/request.py::LoRARequest`."""
+
+    name: str
+    """Names it in block hashes."""
+    lora_id: int
+    """Names it in the count of adapters; at least 1."""
+    path: str = ""
+    """Where it is stored; an adapter that moves is another one."""
+
+    def __attrs_post_init__(self) -> None:
+        _require(
+            isinstance(self.name, str) and self.name != "", "lora.name", self.name, "a non-empty string"
+        )
+        _require(
+            _is_int(self.lora_id) and self.lora_id >= 1, "lora.lora_id", self.lora_id, "an integer >= 1"
+        )
+
+
 @attrs.frozen(kw_only=True)
 class Request:
     """What a client asked for. It never changes [M-REQ-01]."""
@@ -183,6 +212,18 @@ class Request:
     """Which front end gets the output."""
     cache_salt: str | None = None
     """Requests share cached blocks only with the same salt."""
+    lora: LoRA | None = None
+    """The adapter that it needs, or None. Requests share cached blocks only with the same adapter."""
+    pooling: bool = False
+    """Whether it wants one pooled output in place of tokens; `max_tokens` is 1 then."""
+    needs_grammar: bool = False
+    """Whether it waits for a grammar before it may start."""
+    resumable: bool = False
+    """Whether it is a session: requests with the same id may bring more input."""
+    canvas_length: int | None = None
+    """Diffusion: the tokens of its canvas, where that is less than `num_spec_tokens`."""
+    max_denoise_steps: int | None = None
+    """Diffusion: its output comes with this step of its only canvas, which ends it; None for no such limit."""
 
     def __attrs_post_init__(self) -> None:
         _require(
@@ -216,6 +257,17 @@ class Request:
             self.cache_salt,
             "a string or None",
         )
+        for name in ("pooling", "needs_grammar", "resumable"):
+            _require(type(getattr(self, name)) is bool, name, getattr(self, name), "True or False")
+        for name in ("canvas_length", "max_denoise_steps"):
+            value = getattr(self, name)
+            _require(
+                value is None or (_is_int(value) and value >= 1), name, value, "an integer >= 1 or None"
+            )
+        if self.pooling:
+            max_tokens = self.sampling_params.max_tokens
+            _require(max_tokens == 1, "max_tokens", max_tokens, "1, for a pooling request")
+        _require(self.lora is None or isinstance(self.lora, LoRA), "lora", self.lora, "a LoRA or None")
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -238,6 +290,70 @@ class PrefillStats:
     """Tokens that the prefix cache already held."""
     num_cache_creation_tokens: int = 0
     """Computed tokens that went into the prefix cache; set when the stats are handed out."""
+
+
+@attrs.frozen
+class RequestSpecDecodeMetrics:
+    """What became of the drafts of one request.
+
+    Upstream: `v1/metrics/stats.py::RequestSpecDecodeMetrics`.
+    """
+
+    num_spec_tokens: int
+    """The most drafts per step."""
+    histogram: tuple[int, ...]
+    """How many verifications accepted 0, 1, ... drafts."""
+    num_draft_tokens: int = 0
+    """All drafts, those that the grammar does not allow not counted."""
+    per_step_accepted: tuple[int, ...] = ()
+    """Accepted drafts, verification by verification (`DETAILED` only)."""
+    per_step_drafted: tuple[int, ...] = ()
+    """Drafts, verification by verification (`DETAILED` only)."""
+
+    def observe(self, num_draft_tokens: int, num_accepted: int, *, detailed: bool) -> Self:
+        """Count one verification."""
+        histogram = list(self.histogram)
+        histogram[num_accepted] += 1
+        made = attrs.evolve(
+            self, histogram=tuple(histogram), num_draft_tokens=self.num_draft_tokens + num_draft_tokens
+        )
+        if not detailed:
+            return made
+        return attrs.evolve(
+            made,
+            per_step_accepted=(*self.per_step_accepted, num_accepted),
+            per_step_drafted=(*self.per_step_drafted, num_draft_tokens),
+        )
+
+
+class RequestEventType(enum.Enum):
+    """What may happen to a request. Upstream: `v1/engine/__init__.py::EngineCoreEventType`."""
+
+    QUEUED = "queued"
+    SCHEDULED = "scheduled"
+    PREEMPTED = "preempted"
+
+
+@attrs.frozen
+class RequestEvent:
+    """Something that happened to a request."""
+
+    type: RequestEventType
+    """What."""
+    time: float
+    """When, on the clock of the event that made it happen."""
+
+
+@attrs.frozen
+class Chunk:
+    """The next input of a session. Upstream: `v1/request.py::StreamingUpdate`."""
+
+    prompt_token_ids: tuple[int, ...]
+    """Tokens that follow what is known."""
+    sampling_params: SamplingParams
+    """When the output to it ends."""
+    arrival_time: float
+    """Seconds on the caller's clock."""
 
 
 @attrs.frozen(weakref_slot=False)
@@ -268,28 +384,92 @@ class Progress:
     """Whether tokens that come back for the stale share are dropped, not delivered."""
     prefill_stats: PrefillStats | None = PrefillStats()
     """None once the first output has carried them away."""
+    num_output_placeholders: int = 0
+    """Output tokens that the steps in flight will bring, drafts included (asynchronous scheduling)."""
+    spec_token_ids: tuple[int, ...] = ()
+    """Drafts to verify in its next step; -1 for one that only the worker knows."""
+    next_decode_eligible_step: int = 0
+    """The first step that may decode it again (asynchronous scheduling, V2)."""
+    spec_decode_metrics: RequestSpecDecodeMetrics | None = None
+    """What became of its drafts, if asked for in the config."""
+    grammar: Grammar | GrammarError | None = None
+    """The grammar after all of its output; why there is none; or None while there is none yet."""
+    chunks: tuple[Chunk | None, ...] = ()
+    """Input of its session that has not been begun, in order; None is the end."""
+    events: tuple[RequestEvent, ...] = ()
+    """What happened to it since its last output, if `log_request_events`."""
+    stop_reason: int | str | None = None
+    """What stopped the last output of a session; a stop token, or "repetition_detected"."""
 
-    def after_schedule(self, num_new_tokens: int, num_tokens: int) -> "Progress":
-        """Count `num_new_tokens` as computed and in flight; `num_tokens` are known."""
-        num_computed_tokens = self.num_computed_tokens + num_new_tokens
+    def after_schedule(
+        self,
+        num_computed_tokens: int,
+        num_in_flight_tokens: int,
+        is_prefill_chunk: bool,
+        spec_token_ids: tuple[int, ...],
+    ) -> "Progress":
+        """Count a row of the batch; the fields not named stay."""
         return _make_progress(
             self.status,
             num_computed_tokens,
-            self.num_in_flight_tokens + num_new_tokens,
-            num_computed_tokens < num_tokens,
+            num_in_flight_tokens,
+            is_prefill_chunk,
             self.output_token_ids,
             self.block_hashes,
             self.num_preemptions,
             self.num_stale_output_tokens,
             self.drop_stale_output,
             self.prefill_stats,
+            self.num_output_placeholders,
+            spec_token_ids,
+            self.next_decode_eligible_step,
+            self.spec_decode_metrics,
+            self.grammar,
+            self.chunks,
+            self.events,
+            self.stop_reason,
         )
 
-    def without_output(self, num_in_flight_tokens: int, num_stale_output_tokens: int) -> "Progress":
-        """Take in a result that brought no token; the fields not named stay."""
+    def with_placeholders(
+        self,
+        num_output_placeholders: int,
+        spec_token_ids: tuple[int, ...],
+        next_decode_eligible_step: int,
+    ) -> "Progress":
+        """Expect tokens of a step in flight; the fields not named stay."""
         return _make_progress(
             self.status,
             self.num_computed_tokens,
+            self.num_in_flight_tokens,
+            self.is_prefill_chunk,
+            self.output_token_ids,
+            self.block_hashes,
+            self.num_preemptions,
+            self.num_stale_output_tokens,
+            self.drop_stale_output,
+            self.prefill_stats,
+            num_output_placeholders,
+            spec_token_ids,
+            next_decode_eligible_step,
+            self.spec_decode_metrics,
+            self.grammar,
+            self.chunks,
+            self.events,
+            self.stop_reason,
+        )
+
+    def without_output(
+        self,
+        num_computed_tokens: int,
+        num_in_flight_tokens: int,
+        num_stale_output_tokens: int,
+        num_output_placeholders: int,
+        spec_decode_metrics: RequestSpecDecodeMetrics | None,
+    ) -> "Progress":
+        """Take in a result that brought no token; the fields not named stay."""
+        return _make_progress(
+            self.status,
+            num_computed_tokens,
             num_in_flight_tokens,
             self.is_prefill_chunk,
             self.output_token_ids,
@@ -298,19 +478,31 @@ class Progress:
             num_stale_output_tokens,
             self.drop_stale_output,
             self.prefill_stats,
+            num_output_placeholders,
+            self.spec_token_ids,
+            self.next_decode_eligible_step,
+            spec_decode_metrics,
+            self.grammar,
+            self.chunks,
+            self.events,
+            self.stop_reason,
         )
 
     def with_output(
         self,
+        num_computed_tokens: int,
         num_in_flight_tokens: int,
         num_stale_output_tokens: int,
+        num_output_placeholders: int,
         output_token_ids: PVector[int],
         block_hashes: tuple[BlockHash, ...],
+        spec_decode_metrics: RequestSpecDecodeMetrics | None,
+        grammar: Grammar | GrammarError | None,
     ) -> "Progress":
-        """Take in a result that brought tokens; the statistics of the prefill went out with them."""
+        """Take in a result that brought tokens; the prefill's statistics and the events went out with them."""
         return _make_progress(
             self.status,
-            self.num_computed_tokens,
+            num_computed_tokens,
             num_in_flight_tokens,
             self.is_prefill_chunk,
             output_token_ids,
@@ -319,10 +511,23 @@ class Progress:
             num_stale_output_tokens,
             self.drop_stale_output,
             None,
+            num_output_placeholders,
+            self.spec_token_ids,
+            self.next_decode_eligible_step,
+            spec_decode_metrics,
+            grammar,
+            self.chunks,
+            (),
+            self.stop_reason,
         )
 
 
 _make_progress = quick_constructor(Progress)
+
+
+def canvas_width(request: Request, num_spec_tokens: int) -> int:
+    """Count the tokens of a diffusion request's canvas."""
+    return request.canvas_length or num_spec_tokens
 
 
 def num_known_tokens(request: Request, progress: Progress) -> int:

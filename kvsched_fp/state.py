@@ -43,7 +43,12 @@ class SchedulerState:
     kv_holding_waiting: WaitingQueue
     """The ids that wait and hold blocks; always served first."""
     deferred: PSet[RequestId] = pset()
-    """The waiting ids that some scan has skipped, until they are admitted or end."""
+    """The waiting ids that some scan has skipped or that wait for something outside, until they are admitted
+    or end."""
+    num_waiting_for_input: int = 0
+    """Sessions that wait for their next input."""
+    grammar_errors: OrderedMap[RequestId, str] = OrderedMap()
+    """Requests that the next update ends because there is no grammar for them, and why."""
     kv: KVCache
     """The KV cache."""
     in_flight: tuple[SchedulerOutput, ...] = ()
@@ -80,7 +85,7 @@ def initial_state(config: SchedulerConfig) -> SchedulerState:
         kv_holding_waiting=make_queue(config.policy),
         kv=make_kv_cache(config),
         # A full interval back, so that the first step is never held.
-        last_prefill_step=-config.prefill_schedule_interval,
+        last_prefill_step=-config.local_prefill_interval,
     )
 
 

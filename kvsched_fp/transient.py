@@ -13,6 +13,7 @@ import attrs
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import OpenKVCache
 from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.request import Progress, RequestEvent, RequestEventType
 from kvsched_fp.state import SchedulerState
 
 
@@ -26,16 +27,19 @@ class OpenState:
         "deferred",
         "finished_by_client",
         "finished_request_ids",
+        "grammar_errors",
         "kv",
         "kv_holding_waiting",
+        "num_waiting_for_input",
         "preempted_request_ids",
         "progress",
         "requests",
         "running",
+        "time",
         "waiting",
     )
 
-    def __init__(self, state: SchedulerState) -> None:
+    def __init__(self, state: SchedulerState, time: float = 0.0) -> None:
         self._before = state
         self.config = state.config
         self.requests = state.requests.mutate()
@@ -49,12 +53,21 @@ class OpenState:
         # Ids in the order in which things happened, each once: an id may be used again and end again.
         self.finished_request_ids = dict.fromkeys(state.finished_request_ids)
         self.preempted_request_ids = dict.fromkeys(state.preempted_request_ids)
+        self.grammar_errors = dict(state.grammar_errors)
+        self.num_waiting_for_input = state.num_waiting_for_input
+        self.time = time
         self.finished_by_client: dict[int, tuple[RequestId, ...]] = dict(state.finished_by_client)
 
     @property
     def num_waiting(self) -> int:
         """Requests in both waiting queues."""
         return len(self.waiting) + len(self.kv_holding_waiting)
+
+    def with_event(self, progress: Progress, type_: RequestEventType) -> tuple[RequestEvent, ...]:
+        """Give the events of a request with one more, if they are kept."""
+        if not self.config.log_request_events:
+            return progress.events
+        return (*progress.events, RequestEvent(type_, self.time))
 
     def remove_from_queues(self, request_ids: set[RequestId]) -> None:
         """Take requests out of whichever of the three queues they are in, and out of `deferred`."""
@@ -76,6 +89,8 @@ class OpenState:
             "waiting": self.waiting,
             "kv_holding_waiting": self.kv_holding_waiting,
             "deferred": self.deferred,
+            "num_waiting_for_input": self.num_waiting_for_input,
+            "grammar_errors": OrderedMap.adopt(self.grammar_errors),
             "kv": self.kv.close(),
             "finished_request_ids": tuple(self.finished_request_ids),
             "finished_by_client": OrderedMap.adopt(self.finished_by_client),

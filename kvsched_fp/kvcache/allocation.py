@@ -40,7 +40,7 @@ def append_slots(
     """
     config = kv.config
     tables = kv.tables[request.request_id]
-    num_tokens = progress.num_computed_tokens + num_new_tokens
+    num_tokens = min(progress.num_computed_tokens, config.max_model_len) + num_new_tokens
     num_missing = count_missing_blocks(kv, tables, num_tokens + config.num_lookahead_tokens)
     if num_missing is None:
         new_block_ids, grown = kv.no_block_ids, tables
@@ -83,7 +83,7 @@ def admit_slots(
         num_sequence = min(num_known, config.max_model_len)
         if sum(count_missing_blocks(kv, tables, num_sequence) or ()) > room:
             return None  # [K-FIT-04]
-    num_tokens = num_computed_tokens + num_new_tokens
+    num_tokens = min(num_computed_tokens, config.max_model_len) + num_new_tokens
     num_missing = count_missing_blocks(kv, tables, num_tokens + config.num_lookahead_tokens)
     if sum(num_missing or ()) > room:
         return None

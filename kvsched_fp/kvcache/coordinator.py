@@ -10,7 +10,11 @@ Rules
     group holds.
 [K-HIT-02] At least one known token is always computed anew, since its logits are needed: a hit covers
     at most `num_tokens - 1` tokens, rounded down to full blocks.
+[K-HIT-03] With `drop_eagle_block`, a hit gives up its last block: the drafter needs what the model computed there.
+    With several groups, the run that it is taken from may be longer by one block than [K-HIT-02] allows.
 [K-CACHE-01] A block is entered into the prefix index when the step that fills it is scheduled.
+[K-CACHE-03] What the drafter may compute again is not entered yet: the last `num_prefill_lookahead_tokens` - 1
+    tokens.
 [K-CACHE-02] Each block that is entered or loses its key is reported, in the order in which it happens:
     in one allocation, the keys lost by taking blocks come before the blocks stored.
 
@@ -109,7 +113,13 @@ def find_longest_cache_hit(kv: OpenKVCache, block_hashes: Sequence[BlockHash], n
     All groups are of one kind and block size here, so one joint scan finds the common prefix.
     """
     groups = kv.config.kv_cache_groups
-    return groups[0].find_longest_cache_hit(kv.pool, block_hashes, num_tokens - 1, range(len(groups)))
+    max_length = num_tokens - 1
+    if kv.config.drop_eagle_block and len(groups) > 1:
+        max_length += kv.config.block_size
+    hits = groups[0].find_longest_cache_hit(kv.pool, block_hashes, max_length, range(len(groups)))
+    if kv.config.drop_eagle_block:
+        return tuple(hit[:-1] for hit in hits)  # [K-HIT-03]
+    return hits
 
 
 def take_blocks(kv: OpenKVCache, group_index: int, num_blocks: int) -> tuple[BlockId, ...]:
@@ -137,7 +147,8 @@ def cache_full_blocks(
     """
     if not kv.config.enable_prefix_caching:
         return tables
-    num_full_blocks = min(num_tokens // kv.config.block_size, len(progress.block_hashes))
+    num_settled = max(0, num_tokens - kv.config.num_reprefillable_tokens)  # [K-CACHE-03]
+    num_full_blocks = min(num_settled // kv.config.block_size, len(progress.block_hashes))
     if min([table.num_cached_blocks for table in tables]) >= num_full_blocks:
         return tables
     changed = []
@@ -157,9 +168,11 @@ def _cache_blocks(
 ) -> None:
     """Enter the blocks of one group that are not in the index yet."""
     start = table.num_cached_blocks
-    hashes = progress.block_hashes[start:num_full_blocks]
+    # A session may grow beyond `max_model_len`, for which there are no blocks (deviation D-11).
+    end = min(num_full_blocks, table.block_ids.length)
+    hashes = progress.block_hashes[start:end]
     if hashes:
-        block_ids = as_block_ids(table.block_ids.between(start, num_full_blocks))
+        block_ids = as_block_ids(table.block_ids.between(start, end))
         kv.pool.cache(block_ids, list(make_block_keys(hashes, group_index)))
         if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
             kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
@@ -213,12 +226,26 @@ def _stored_event(
         parent_block_hash=progress.block_hashes[first_block - 1] if first_block else None,
         token_ids=known_tokens(request, progress, first_block * block_size, end_block * block_size),
         block_size=block_size,
-        extra_keys=tuple(_event_keys(range(first_block, end_block), request.cache_salt)),
+        extra_keys=tuple(_event_keys(range(first_block, end_block), request)),
         group_index=group_index,
+        lora_id=None if request.lora is None else request.lora.lora_id,
+        lora_name=None if request.lora is None else request.lora.name,
+        lookahead_token_ids=_lookahead_token_ids(config, request, progress, range(first_block, end_block)),
     )
 
 
-def _event_keys(block_indices: Iterable[int], cache_salt: str | None) -> Iterable[tuple[str, ...] | None]:
+def _event_keys(block_indices: Iterable[int], request: Request) -> Iterable[tuple[str, ...] | None]:
     for block_index in block_indices:
-        keys = extra_keys_of_block(block_index, cache_salt)
-        yield None if keys is None else tuple(value for _, value in keys)
+        keys = extra_keys_of_block(block_index, request.cache_salt, request.lora)
+        yield None if keys is None else tuple(key[1] for key in keys)
+
+
+def _lookahead_token_ids(
+    config: SchedulerConfig, request: Request, progress: Progress, block_indices: Iterable[int]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Give the tokens behind each block that its hash covers [K-HASH-04]."""
+    num_tokens = config.num_hash_lookahead_tokens
+    if not num_tokens:
+        return None
+    ends = [(block_index + 1) * config.block_size for block_index in block_indices]
+    return tuple(known_tokens(request, progress, end, end + num_tokens) for end in ends)

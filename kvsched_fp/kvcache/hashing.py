@@ -4,8 +4,11 @@ Rules
 -----
 [K-HASH-01] A block's hash covers its tokens, its parent's hash and its extra keys, so that equal
     hashes mean an equal prefix from the first token on.
-[K-HASH-02] The cache salt is an extra key of the first block only; the chain carries it on.
+[K-HASH-02] The cache salt is an extra key of the first block only; the chain carries it on. An adapter, by name and
+    path, is an extra key of every block.
 [K-HASH-03] Only full blocks of known tokens have a hash.
+[K-HASH-04] With `num_hash_lookahead_tokens`, a hash also covers so many tokens behind its block, which a
+    drafter's part of the block depends on; there is none before those are known.
 
 The hash function is a value in the configuration. The default is a BLAKE2 chain; an adapter hands in
 one that gives the reference's own hashes.
@@ -22,9 +25,13 @@ from typing import Protocol, TypeAlias, cast, runtime_checkable
 import attrs
 
 from kvsched_fp.ids import BlockHash, BlockKey
+from kvsched_fp.request import LoRA
 
-ExtraKeys: TypeAlias = tuple[tuple[str, str], ...]
-"""What else tells blocks of equal tokens apart: pairs of a source and a value."""
+ExtraKey: TypeAlias = tuple[str, ...]
+"""One thing that tells blocks of equal tokens apart: where it comes from, and its values."""
+ExtraKeys: TypeAlias = tuple[object, ...]
+"""Everything that tells blocks of equal tokens apart: extra keys; with look-ahead, those (or None) as the
+first item, and the tokens behind the block [K-HASH-04]."""
 
 
 @runtime_checkable
@@ -32,7 +39,10 @@ class BlockHasher(Protocol):
     """A pure function from a block to its hash, as a value."""
 
     def hash_block(
-        self, parent: BlockHash | None, token_ids: Sequence[int], extra_keys: ExtraKeys | None
+        self,
+        parent: BlockHash | None,
+        token_ids: Sequence[int],
+        extra_keys: ExtraKeys | None,
     ) -> BlockHash:
         """Name a full block [K-HASH-01]; `parent` is None for the first block of a request."""
         ...
@@ -43,7 +53,10 @@ class Blake2BlockHasher:
     """The default hasher: 16 bytes of BLAKE2b over parent, token ids and extra keys."""
 
     def hash_block(
-        self, parent: BlockHash | None, token_ids: Sequence[int], extra_keys: ExtraKeys | None
+        self,
+        parent: BlockHash | None,
+        token_ids: Sequence[int],
+        extra_keys: ExtraKeys | None,
     ) -> BlockHash:
         """Name a full block. Token ids are packed as little-endian signed 64-bit integers."""
         packed = struct.pack(f"<{len(token_ids)}q", *token_ids)
@@ -57,11 +70,14 @@ class Blake2BlockHasher:
 _NO_PARENT = bytes(16)
 
 
-def extra_keys_of_block(block_index: int, cache_salt: str | None) -> ExtraKeys | None:
+def extra_keys_of_block(
+    block_index: int, cache_salt: str | None, lora: LoRA | None = None
+) -> tuple[ExtraKey, ...] | None:
     """Give the extra keys of the block at `block_index`, or None [K-HASH-02]."""
+    keys: list[ExtraKey] = [] if lora is None else [("lora", lora.name, lora.path)]
     if block_index == 0 and cache_salt:
-        return (("cache_salt", cache_salt),)
-    return None
+        keys.append(("cache_salt", cache_salt))
+    return tuple(keys) or None
 
 
 def extend_block_hashes(
@@ -71,8 +87,10 @@ def extend_block_hashes(
     first_position: int,
     block_size: int,
     cache_salt: str | None,
+    lora: LoRA | None = None,
+    num_lookahead_tokens: int = 0,
 ) -> tuple[BlockHash, ...]:
-    """Append the hashes of the blocks that `token_ids` fill [K-HASH-03].
+    """Append the hashes of the blocks that `token_ids` fill [K-HASH-03, K-HASH-04].
 
     `token_ids` are the known tokens from `first_position` on, which must be where the block after
     the last hashed one begins.
@@ -80,12 +98,12 @@ def extend_block_hashes(
     parent = block_hashes[-1] if block_hashes else None
     block_index = first_position // block_size
     new_hashes = []
-    for start in range(0, len(token_ids) - block_size + 1, block_size):
-        parent = hasher.hash_block(
-            parent,
-            token_ids[start : start + block_size],
-            extra_keys_of_block(block_index, cache_salt),
-        )
+    for start in range(0, len(token_ids) - num_lookahead_tokens - block_size + 1, block_size):
+        end = start + block_size
+        extra_keys: ExtraKeys | None = extra_keys_of_block(block_index, cache_salt, lora)
+        if num_lookahead_tokens:
+            extra_keys = (extra_keys, *token_ids[end : end + num_lookahead_tokens])
+        parent = hasher.hash_block(parent, token_ids[start:end], extra_keys)
         new_hashes.append(parent)
         block_index += 1
     return (*block_hashes, *new_hashes)

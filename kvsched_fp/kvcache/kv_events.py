@@ -29,6 +29,12 @@ class BlockStored:
     """Per block, the values of the extra keys that its hash covers, or None."""
     group_index: int
     """The KV cache group."""
+    lora_id: int | None = None
+    """The adapter, or None."""
+    lora_name: str | None = None
+    """Its name, or None."""
+    lookahead_token_ids: tuple[tuple[int, ...], ...] | None = None
+    """Per block, the tokens behind it that its hash covers; None where hashes cover none."""
 
 
 @attrs.frozen

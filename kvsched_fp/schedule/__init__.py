@@ -3,8 +3,6 @@
 Rules
 -----
 [S-STEP-01] A step is planned in two phases: the running requests first, then the waiting ones.
-[S-STEP-02] Scheduled tokens count as computed at once, so that the next step can be planned before this
-    one has come back; a request is in the middle of its prompt while known tokens are not computed.
 [S-STEP-03] Every output is in flight until an update takes it, an empty one too.
 [S-STEP-04] Only a step that scheduled something counts as executed; one that carried prompt restarts the
     prefill interval [S-HOLD-02], even if that prompt was then taken back from a victim.
@@ -14,7 +12,8 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler.schedule`, `_update_after_sched
 
 from kvsched_fp.ids import StepId
 from kvsched_fp.outputs import SchedulerOutput
-from kvsched_fp.request import num_known_tokens
+from kvsched_fp.schedule.advance import count_as_computed
+from kvsched_fp.schedule.canvases import prepare_canvases
 from kvsched_fp.schedule.output import make_output
 from kvsched_fp.schedule.plan import Plan
 from kvsched_fp.schedule.running import schedule_running
@@ -25,38 +24,32 @@ __all__ = ["run_phases", "schedule"]
 
 
 def schedule(
-    state: SchedulerState, *, throttle_prefills: bool = False
+    state: SchedulerState, *, throttle_prefills: bool = False, time: float = 0.0
 ) -> tuple[SchedulerState, SchedulerOutput]:
     """Plan the next step. Never fails; a step in which nothing can be done is empty.
 
-    `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01].
+    `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01]; `time` is put into the events of
+    requests.
     """
-    plan = Plan(state, throttle_prefills=throttle_prefills)
+    plan = Plan(state, throttle_prefills=throttle_prefills, time=time)
     run_phases(plan)
     output = make_output(plan, StepId(state.current_step + 1), state.prev_step_request_ids)
-    _count_as_computed(plan)
+    output = count_as_computed(plan, output)
     return _close(plan, state, output), output
 
 
 def run_phases(plan: Plan) -> None:
     """Decide who gets what [S-STEP-01]."""
+    prepare_canvases(plan)
     schedule_running(plan)
     schedule_waiting(plan)
-
-
-def _count_as_computed(plan: Plan) -> None:
-    """Advance every request in the batch [S-STEP-02]."""
-    for request_id, num_new_tokens in plan.num_scheduled_tokens.items():
-        progress = plan.progress[request_id]
-        num_known = num_known_tokens(plan.requests[request_id], progress)
-        plan.progress[request_id] = progress.after_schedule(num_new_tokens, num_known)
 
 
 def _close(plan: Plan, state: SchedulerState, output: SchedulerOutput) -> SchedulerState:
     """Freeze the plan into the next state [S-STEP-03, S-STEP-04]."""
     num_executed_steps = state.num_executed_steps + (output.total_num_scheduled_tokens > 0)
     carried_prompt = plan.prefill_scheduled or plan.prefill_admitted
-    restarts_interval = carried_prompt and state.config.prefill_schedule_interval > 1
+    restarts_interval = carried_prompt and state.config.local_prefill_interval > 1
     keeps_batch = not state.config.use_v2_model_runner
     return plan.close(
         in_flight=(*state.in_flight, output),

@@ -8,6 +8,10 @@ Rules
     marked, with all their blocks.
 [S-OUT-03] V1: a row that was not in the step before also brings all its known tokens.
 [S-OUT-04] A row without new blocks says None.
+[S-OUT-05] With pipeline parallelism and without asynchronous scheduling, a row brings the known tokens that it
+    computes: the first stage does not see what the last one samples.
+[S-OUT-06] The output says how many drafts to propose next: `num_spec_tokens`, or what is set for a batch of this
+    size.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler._make_cached_request_data`,
 `v1/core/sched/output.py::NewRequestData.from_request`.
@@ -39,16 +43,24 @@ def make_output(
         preempted_request_ids=tuple(plan.preempted_request_ids),
         finished_request_ids=tuple(plan.finished_request_ids),
         new_block_ids_to_zero=_block_ids_to_zero(plan),
+        scheduled_spec_token_ids=OrderedMap.adopt(plan.scheduled_spec_token_ids),
+        num_spec_tokens_to_schedule=plan.config.num_drafts_for(
+            len(plan.num_scheduled_tokens)
+        ),  # [S-OUT-06]
+        skip_drafts=not plan.drafts_needed,
     )
 
 
 def _new_request(plan: Plan, request_id: RequestId) -> NewRequestData:
+    request = plan.requests[request_id]
     return NewRequestData(
         request_id=request_id,
-        prompt_token_ids=plan.requests[request_id].prompt_token_ids,
+        prompt_token_ids=request.prompt_token_ids,
         block_ids=plan.new_block_ids[request_id],
         num_computed_tokens=plan.progress[request_id].num_computed_tokens,
         prefill_token_ids=(_all_token_ids(plan, request_id) if plan.config.use_v2_model_runner else None),
+        lora=request.lora,
+        pooling=request.pooling,
     )
 
 
@@ -70,13 +82,30 @@ def _cached_requests(
         all_token_ids=OrderedMap.adopt(all_token_ids),
         new_block_ids=tuple([_none_if_empty(plan.new_block_ids[request_id]) for request_id in request_ids]),
         num_computed_tokens=tuple([progress.num_computed_tokens for progress in rows]),
-        num_output_tokens=tuple([len(progress.output_token_ids) for progress in rows]),
+        num_output_tokens=tuple(
+            [len(progress.output_token_ids) + progress.num_output_placeholders for progress in rows]
+        ),
+        new_token_ids=_new_token_ids(plan, request_ids),
     )
 
 
 def _all_token_ids(plan: Plan, request_id: RequestId) -> tuple[int, ...]:
     request, progress = plan.requests[request_id], plan.progress[request_id]
     return known_tokens(request, progress, 0, num_known_tokens(request, progress))
+
+
+def _new_token_ids(plan: Plan, request_ids: list[RequestId]) -> tuple[tuple[int, ...], ...]:
+    """Give the known tokens that each row computes, if they are to be sent [S-OUT-05]."""
+    if plan.config.pipeline_parallel_size == 1 or plan.config.async_scheduling:
+        return ()
+    rows = []
+    for request_id in request_ids:
+        request, progress = plan.requests[request_id], plan.progress[request_id]
+        num_drafts = len(plan.scheduled_spec_token_ids.get(request_id, ()))
+        start = progress.num_computed_tokens
+        end = start + plan.num_scheduled_tokens[request_id] - num_drafts
+        rows.append(known_tokens(request, progress, start, min(end, num_known_tokens(request, progress))))
+    return tuple(rows)
 
 
 def _none_if_empty(block_ids: BlockIds) -> BlockIds | None:

@@ -5,6 +5,8 @@ Rules
 [S-BUD-01] A step computes at most `token_budget` tokens, and none while everything is paused.
 [S-BUD-02] A step feeds at most `max_num_batched_tokens` positions to the model; that is a budget of
     its own (a drafter may need positions beyond the scheduled tokens).
+    With `max_num_new_slots_for_drafting`, each row costs so many positions more, and one that could pay for
+    no token of its own is not begun.
 [S-BUD-03] What a victim was given earlier in the same step is given back, exactly.
 [S-LONG-01] While more than one request is there (running or waiting), one request gets at most
     `long_prefill_token_threshold` tokens in a step. A request that is alone has no limit: there
@@ -13,7 +15,8 @@ Rules
 [S-HOLD-01] On a step with `throttle_prefills`, prompts are held back while anything decodes, unless
     the last scan left requests behind for lack of capacity.
 [S-HOLD-02] With `prefill_schedule_interval` n > 1, prompts are held back, on the same two conditions,
-    until n executed steps have passed since the last one that carried prompt.
+    until n executed steps have passed since the last one that carried prompt. With several data-parallel
+    ranks, the engine keeps the cadence for all of them, and this one does nothing.
 
 Upstream: the head of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
@@ -21,6 +24,7 @@ Upstream: the head of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 from kvsched_fp.events import PauseState
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import BlockIds
+from kvsched_fp.request import Request
 from kvsched_fp.state import SchedulerState, num_waiting_requests
 from kvsched_fp.transient import OpenState
 
@@ -30,11 +34,16 @@ class Plan(OpenState):
 
     __slots__ = (
         "capacity_bound",
+        "current_step",
+        "draft_slots",
+        "drafts_needed",
         "hold_prefills",
         "input_budget",
         "long_prefill_token_threshold",
+        "lora_ids",
         "most_tokens_per_request",
         "new_block_ids",
+        "num_sampled_tokens",
         "num_scheduled_tokens",
         "pause_state",
         "prefill_admitted",
@@ -42,12 +51,13 @@ class Plan(OpenState):
         "scheduled_new",
         "scheduled_resumed",
         "scheduled_running",
+        "scheduled_spec_token_ids",
         "someone_preempted",
         "token_budget",
     )
 
-    def __init__(self, state: SchedulerState, *, throttle_prefills: bool) -> None:
-        super().__init__(state)
+    def __init__(self, state: SchedulerState, *, throttle_prefills: bool, time: float) -> None:
+        super().__init__(state, time)
         config = state.config
         self.pause_state = state.pause_state
         self.token_budget = config.token_budget
@@ -58,6 +68,9 @@ class Plan(OpenState):
         # No request lacks more than max_model_len, so that is no limit.
         self.most_tokens_per_request = self.long_prefill_token_threshold or config.max_model_len
         self.hold_prefills = _hold_prefills(state, throttle_prefills=throttle_prefills)
+        self.current_step = state.current_step + 1
+        self.num_sampled_tokens = config.num_sampled_tokens_per_step
+        self.draft_slots = config.max_num_new_slots_for_drafting
 
         self.num_scheduled_tokens: dict[RequestId, int] = {}
         self.new_block_ids: dict[RequestId, BlockIds] = {}
@@ -65,7 +78,11 @@ class Plan(OpenState):
         self.scheduled_new: list[RequestId] = []
         self.scheduled_resumed: list[RequestId] = []
 
+        self.scheduled_spec_token_ids: dict[RequestId, tuple[int, ...]] = {}
+
         # What the phases tell each other.
+        self.lora_ids: set[int] = set()
+        self.drafts_needed = not config.can_skip_drafts
         self.someone_preempted = False
         self.prefill_scheduled = False
         self.prefill_admitted = False
@@ -76,7 +93,33 @@ class Plan(OpenState):
         self.num_scheduled_tokens[request_id] = num_new_tokens
         self.new_block_ids[request_id] = block_ids
         self.token_budget -= num_new_tokens
-        self.input_budget -= num_new_tokens
+        self.input_budget -= num_new_tokens + self.draft_slots
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether anything is left for one more row [S-BUD-01, S-BUD-02]."""
+        return self.token_budget > 0 and self.input_budget > self.draft_slots
+
+    @property
+    def row_budget(self) -> int:
+        """The most tokens that the next row may get."""
+        return min(self.token_budget, self.input_budget - self.draft_slots)
+
+    def count_loras(self) -> None:
+        """Count the adapters of all running requests, whether or not they are in this step [S-WAIT-13]."""
+        if self.config.max_loras is not None:
+            loras = [self.requests[request_id].lora for request_id in self.running]
+            self.lora_ids = {lora.lora_id for lora in loras if lora is not None}
+
+    def has_room_for_lora(self, lora_id: int) -> bool:
+        """Tell whether a request with this adapter may run, too."""
+        max_loras = self.config.max_loras
+        return max_loras is None or lora_id in self.lora_ids or len(self.lora_ids) != max_loras
+
+    def use_lora(self, request: Request) -> None:
+        """Count the adapter of a request that was admitted."""
+        if self.config.max_loras is not None and request.lora is not None:
+            self.lora_ids.add(request.lora.lora_id)
 
     def passed_over(self, request_id: RequestId) -> None:
         """Hear that a running request gets nothing; for `explain`."""
@@ -92,8 +135,9 @@ class Plan(OpenState):
         self.scheduled_running.remove(request_id)
         num_new_tokens = self.num_scheduled_tokens.pop(request_id)
         del self.new_block_ids[request_id]
+        self.scheduled_spec_token_ids.pop(request_id, None)
         self.token_budget += num_new_tokens
-        self.input_budget += num_new_tokens
+        self.input_budget += num_new_tokens + self.draft_slots
 
 
 def _long_prefill_token_threshold(state: SchedulerState) -> int:
@@ -110,7 +154,7 @@ def _long_prefill_token_threshold(state: SchedulerState) -> int:
 
 def _hold_prefills(state: SchedulerState, *, throttle_prefills: bool) -> bool:
     """Tell whether prompts are held back in this step [S-HOLD-01, S-HOLD-02]."""
-    interval = state.config.prefill_schedule_interval
+    interval = state.config.local_prefill_interval
     num_steps_since_prefill = state.num_executed_steps + 1 - state.last_prefill_step
     in_interval = interval > 1 and num_steps_since_prefill < interval
     return (

@@ -6,13 +6,14 @@ Rules
     notes nothing about capacity either [S-WAIT-11].
 [S-WAIT-02] Requests that hold blocks are served before all others, and are the only ones served while
     new requests are paused.
-[S-WAIT-03] The phase ends when a budget or the number of active requests is used up.
+[S-WAIT-03] The phase ends when a budget or the number of active requests is used up. Sessions that wait for
+    input are active: they keep their row of the model runner.
 [S-WAIT-04] A request is skipped while stale output of it is still to be delivered: admitted earlier, it
     would compute one position twice, and the client would be told both tokens.
 [S-WAIT-05] A request starts behind its prefix hit [K-HIT-01] and gets what is known of it beyond, cut by
     the long-prefill threshold and by what is left of both budgets.
 [S-WAIT-06] Without chunked prefill, a request that does not fit whole ends the phase. The long-prefill
-    threshold comes first, so with it pieces occur even then.
+    threshold comes first, so with it pieces occur even then. An encoder instance takes pieces anyway.
 [S-WAIT-07] A request whose blocks do not fit ends the phase [K-FIT-01]: those behind it may not overtake.
 [S-WAIT-08] While prompts are held back, a request with more than one token to compute ends the phase.
 [S-WAIT-09] Skipped requests go back to where they were, as deferred, when the phase is over.
@@ -20,14 +21,19 @@ Rules
 [S-WAIT-11] A phase that did not hold prompts back notes whether anybody waits who is not deferred: then
     capacity is short, and the next steps hold nothing back. Who was deferred by an earlier scan does not
     count, even if it is its blocks that do not fit now.
+[S-WAIT-12] A request is skipped while it waits for its grammar, or for the next input of its session.
+[S-WAIT-13] A request whose adapter would be one too many among the running ones is skipped.
 
-Upstream: the waiting loop of `v1/core/sched/scheduler.py::Scheduler.schedule`.
+Upstream: the waiting loop of `v1/core/sched/scheduler.py::Scheduler.schedule`,
+`_handle_blocked_waiting_request`.
 """
+
+import enum
 
 import attrs
 
+from kvsched_fp.config import RunnerType
 from kvsched_fp.events import PauseState
-from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.allocation import admit_slots
 from kvsched_fp.kvcache.coordinator import find_longest_cache_hit
 from kvsched_fp.outputs import BlockIds
@@ -36,65 +42,100 @@ from kvsched_fp.request import (
     PrefillStats,
     Progress,
     Request,
+    RequestEventType,
     RequestStatus,
     move,
     num_known_tokens,
 )
+from kvsched_fp.schedule.blocked import unblock
+from kvsched_fp.schedule.drafts import (
+    PLACEHOLDER,
+    note_use_of_drafts,
+    pads_with_drafts,
+    without_drafter_gap,
+)
 from kvsched_fp.schedule.plan import Plan
+from kvsched_fp.sessions import renew_hashes
+
+
+class _Outcome(enum.Enum):
+    """What an attempt to admit a request comes to."""
+
+    ADMITTED = enum.auto()
+    SKIPPED = enum.auto()
+    ENDS_PHASE = enum.auto()
 
 
 def schedule_waiting(plan: Plan) -> None:
     """Run the phase."""
     if plan.someone_preempted or plan.pause_state is PauseState.PAUSED_ALL:
         return  # [S-WAIT-01]
-    skipped: list[QueueEntry] = []
-    while plan.token_budget > 0 and plan.input_budget > 0:
-        request_id = _peek(plan)
-        if request_id is None or len(plan.running) >= plan.config.max_num_active:
+    plan.count_loras()
+    skipped: dict[str, list[QueueEntry]] = {"waiting": [], "kv_holding_waiting": []}
+    while plan.has_budget:
+        queue = _queue_to_serve(plan)
+        if queue is None or len(plan.running) + plan.num_waiting_for_input >= plan.config.max_num_active:
             break  # [S-WAIT-03]
-        request = plan.requests[request_id]
-        progress = plan.progress[request_id]
-        if progress.num_stale_output_tokens and not progress.drop_stale_output:
-            plan.refused(request_id, "S-WAIT-04")
-            _pop(plan)
-            plan.deferred = plan.deferred.add(request_id)
-            skipped.append(queue_entry(request))
-        elif not _admit(plan, request, progress):
+        request = plan.requests[getattr(plan, queue).peek()]
+        rule_id = _waits(plan, request)
+        outcome = _Outcome.SKIPPED if rule_id else _admit(plan, request, queue)
+        if outcome is _Outcome.SKIPPED:
+            plan.refused(request.request_id, rule_id or "S-DRAFT-03")
+            _pop(plan, queue)
+            plan.deferred = plan.deferred.add(request.request_id)
+            skipped[queue].append(queue_entry(request))
+        elif outcome is _Outcome.ENDS_PHASE:
             break
-    if skipped:
-        plan.waiting = plan.waiting.put_back(skipped)  # [S-WAIT-09]
+    for queue, entries in skipped.items():
+        if entries:
+            setattr(plan, queue, getattr(plan, queue).put_back(entries))  # [S-WAIT-09]
     if not plan.hold_prefills:
         plan.capacity_bound = plan.num_waiting > len(plan.deferred)  # [S-WAIT-11]
 
 
-def _peek(plan: Plan) -> RequestId | None:
-    """Give the request to be served next, or None [S-WAIT-02]."""
+def _queue_to_serve(plan: Plan) -> str | None:
+    """Name the queue that is served next, or None [S-WAIT-02]."""
     if len(plan.kv_holding_waiting):
-        return plan.kv_holding_waiting.peek()
+        return "kv_holding_waiting"
     if len(plan.waiting) and plan.pause_state is PauseState.UNPAUSED:
-        return plan.waiting.peek()
+        return "waiting"
     return None
 
 
-def _pop(plan: Plan) -> None:
-    """Take the request that `_peek` gives out of its queue."""
-    if len(plan.kv_holding_waiting):
-        plan.kv_holding_waiting = plan.kv_holding_waiting.pop()
-    else:
-        plan.waiting = plan.waiting.pop()
+def _pop(plan: Plan, queue: str) -> None:
+    setattr(plan, queue, getattr(plan, queue).pop())
 
 
-def _admit(plan: Plan, request: Request, progress: Progress) -> bool:
-    """Try to admit the next request; False ends the phase."""
+def _waits(plan: Plan, request: Request) -> str | None:
+    """Give the rule by which a request is skipped before anything is looked up, or None."""
+    if not unblock(plan, request):
+        return "S-WAIT-12"
+    progress = plan.progress[request.request_id]
+    if progress.num_stale_output_tokens and not progress.drop_stale_output:
+        return "S-WAIT-04"
+    if request.lora is not None and not plan.has_room_for_lora(request.lora.lora_id):
+        return "S-WAIT-13"
+    return None
+
+
+def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
+    """Try to admit the next request."""
+    progress = plan.progress[request.request_id]
+    if request.resumable and plan.config.num_hash_lookahead_tokens and progress.num_computed_tokens == 0:
+        renew_hashes(plan, request.request_id)  # [M-SESS-07]
+        progress = plan.progress[request.request_id]
     num_known = num_known_tokens(request, progress)
     hit = _look_up(plan, request, progress)
     num_computed_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
     progress = attrs.evolve(progress, prefill_stats=_prefill_stats(request, progress, num_computed_tokens))
     plan.progress[request.request_id] = progress
-    num_new_tokens = _num_new_tokens(plan, num_known, num_computed_tokens)
+    num_new_tokens, is_padded = _num_new_tokens(plan, num_known, num_computed_tokens)
     if num_new_tokens == 0:
         plan.refused(request.request_id, "S-WAIT-08" if plan.hold_prefills else "S-WAIT-06")
-        return False
+        return _Outcome.ENDS_PHASE
+    num_new_tokens = without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
+    if num_new_tokens == 0:
+        return _Outcome.SKIPPED
     block_ids = admit_slots(
         plan.kv,
         request,
@@ -106,13 +147,18 @@ def _admit(plan: Plan, request: Request, progress: Progress) -> bool:
     )
     if block_ids is None:
         plan.refused(request.request_id, "S-WAIT-07")
-        return False
+        return _Outcome.ENDS_PHASE
     if progress.num_computed_tokens == 0:
         _record_look_up(plan, request, progress, num_known, num_computed_tokens)
+    _pop(plan, queue)
     _start(plan, request, progress, num_computed_tokens)
     plan.give(request.request_id, num_new_tokens, block_ids)
+    note_use_of_drafts(plan, request, progress, num_computed_tokens, num_new_tokens)
+    if is_padded:
+        placeholders = (PLACEHOLDER,) * plan.config.num_spec_tokens
+        plan.scheduled_spec_token_ids[request.request_id] = placeholders
     plan.prefill_admitted |= num_computed_tokens < num_known - 1
-    return True
+    return _Outcome.ADMITTED
 
 
 def _look_up(plan: Plan, request: Request, progress: Progress) -> BlockIds:
@@ -136,15 +182,25 @@ def _prefill_stats(request: Request, progress: Progress, num_computed_tokens: in
     return PrefillStats(num_prompt_tokens, num_prompt_tokens - num_computed_tokens, num_computed_tokens)
 
 
-def _num_new_tokens(plan: Plan, num_known: int, num_computed_tokens: int) -> int:
-    """Decide how many tokens a request computes in its first step; 0 ends the phase."""
+def _num_new_tokens(plan: Plan, num_known: int, num_computed_tokens: int) -> tuple[int, bool]:
+    """Decide how many tokens a request computes in its first step; 0 ends the phase.
+
+    Also tells whether they are padded with drafts [S-DRAFT-04].
+    """
     if plan.hold_prefills and num_computed_tokens < num_known - 1:
-        return 0  # [S-WAIT-08]
-    budget = min(plan.token_budget, plan.input_budget)
-    num_new_tokens = min(num_known - num_computed_tokens, plan.most_tokens_per_request)
-    if num_new_tokens > budget and not plan.config.enable_chunked_prefill:
-        return 0  # [S-WAIT-06]
-    return min(num_new_tokens, budget)
+        return 0, False  # [S-WAIT-08]
+    budget = plan.row_budget
+    num_new_tokens = num_known - num_computed_tokens
+    is_padded = pads_with_drafts(plan, num_computed_tokens, num_new_tokens)
+    if is_padded:
+        num_new_tokens = 1 + plan.config.num_spec_tokens
+        if num_new_tokens > budget:
+            return 0, False
+    num_new_tokens = min(num_new_tokens, plan.most_tokens_per_request)
+    takes_pieces = plan.config.enable_chunked_prefill or plan.config.runner_type is RunnerType.ENCODER_ONLY
+    if num_new_tokens > budget and not takes_pieces:
+        return 0, False  # [S-WAIT-06]
+    return min(num_new_tokens, budget), is_padded
 
 
 def _record_look_up(
@@ -158,15 +214,16 @@ def _record_look_up(
 
 
 def _start(plan: Plan, request: Request, progress: Progress, num_computed_tokens: int) -> None:
-    """Move a request from its queue to the running ones."""
+    """Move a request that left its queue to the running ones."""
     request_id = request.request_id
-    _pop(plan)
     plan.deferred = plan.deferred.discard(request_id)
     plan.running.append(request_id)
+    plan.use_lora(request)
     resumed = progress.status is RequestStatus.PREEMPTED
     (plan.scheduled_resumed if resumed else plan.scheduled_new).append(request_id)
     plan.progress[request_id] = attrs.evolve(
         progress,
         status=move(progress.status, RequestStatus.RUNNING),
         num_computed_tokens=num_computed_tokens,
+        events=plan.with_event(progress, RequestEventType.SCHEDULED),
     )

@@ -15,23 +15,29 @@ set are written sorted, since their order carries nothing.
 
 from typing import Any, TypeAlias
 
-from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
+from kvsched_fp.config import RunnerType, SchedulerConfig, SchedulingPolicy, SpecDecodeMetricsLevel
 from kvsched_fp.errors import InvalidConfig
 from kvsched_fp.events import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     PauseState,
     ResetPrefixCache,
     Schedule,
     SetPauseState,
     StepResult,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
 )
+from kvsched_fp.grammar import AutomatonGrammar
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvsched_fp.machine import Outcome
+from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import (
     CachedRequestData,
     ClientOutputs,
@@ -41,12 +47,17 @@ from kvsched_fp.outputs import (
     PrefixCacheStats,
     SchedulerOutput,
     SchedulerStats,
+    SpecDecodingStats,
 )
 from kvsched_fp.request import (
     FinishReason,
+    LoRA,
     PrefillStats,
     RepetitionDetection,
     Request,
+    RequestEvent,
+    RequestEventType,
+    RequestSpecDecodeMetrics,
     RequestStatus,
     SamplingParams,
 )
@@ -70,6 +81,7 @@ from kvsched_fp.trace.values import (
     require_keys,
     tuple_of,
     union,
+    unless,
 )
 
 _TEXTS = tuple_of(TEXT)
@@ -113,10 +125,25 @@ CONFIG = record(
     allow_undersized_pool=BOOLEAN,
     include_finished_set=BOOLEAN,
     log_stats=BOOLEAN,
+    log_request_events=unless(False, BOOLEAN),
+    runner_type=unless(RunnerType.GENERATE, enum_of(RunnerType)),
+    max_loras=unless(None, INTEGER),
+    async_scheduling=unless(False, BOOLEAN),
+    pipeline_parallel_size=unless(1, INTEGER),
+    data_parallel_size=unless(1, INTEGER),
+    num_spec_tokens=unless(0, INTEGER),
+    num_spec_tokens_per_batch_size=unless(None, tuple_of(INTEGERS)),
+    max_num_new_slots_for_drafting=unless(0, INTEGER),
+    num_prefill_lookahead_tokens=unless(0, INTEGER),
+    num_hash_lookahead_tokens=unless(0, INTEGER),
+    drop_eagle_block=unless(False, BOOLEAN),
+    spec_decode_metrics=unless(SpecDecodeMetricsLevel.NONE, enum_of(SpecDecodeMetricsLevel)),
 )
 
 
 # The events.
+
+_LORA = record(LoRA, name=TEXT, lora_id=INTEGER, path=TEXT)
 
 _REQUEST = record(
     Request,
@@ -142,20 +169,50 @@ _REQUEST = record(
     priority=INTEGER,
     client_index=INTEGER,
     cache_salt=optional(TEXT),
+    lora=unless(None, _LORA),
+    pooling=unless(False, BOOLEAN),
+    needs_grammar=unless(False, BOOLEAN),
+    resumable=unless(False, BOOLEAN),
+    canvas_length=unless(None, INTEGER),
+    max_denoise_steps=unless(None, INTEGER),
 )
 
-_RESULT = record(StepResult, step_id=INTEGER, sampled_token_ids=map_of(TEXT, INTEGERS))
+_RESULT = record(
+    StepResult,
+    step_id=INTEGER,
+    sampled_token_ids=map_of(TEXT, INTEGERS),
+    pooled_request_ids=unless((), _TEXTS),
+)
+
+_TIME = unless(0.0, NUMBER)
+
+_GRAMMAR = union(
+    automaton=(
+        AutomatonGrammar,
+        record(AutomatonGrammar, moves=tuple_of(tuple_of(INTEGERS)), state=INTEGER),
+    ),
+)
 
 EVENT = union(
-    add_request=(AddRequest, record(AddRequest, request=_REQUEST)),
+    add_request=(AddRequest, record(AddRequest, request=_REQUEST, time=_TIME)),
     finish_requests=(
         FinishRequests,
         record(FinishRequests, request_ids=optional(_TEXTS), status=enum_of(RequestStatus)),
     ),
-    schedule=(Schedule, record(Schedule, throttle_prefills=BOOLEAN)),
-    update=(Update, record(Update, result=_RESULT)),
+    schedule=(Schedule, record(Schedule, throttle_prefills=BOOLEAN, time=_TIME)),
+    update=(Update, record(Update, result=_RESULT, time=_TIME)),
+    update_drafts=(UpdateDrafts, record(UpdateDrafts, draft_token_ids=map_of(TEXT, INTEGERS))),
+    update_drafts_in_flight=(
+        UpdateDraftsInFlight,
+        record(UpdateDraftsInFlight, step_id=INTEGER, draft_token_ids=map_of(TEXT, INTEGERS)),
+    ),
+    grammar_ready=(GrammarReady, record(GrammarReady, request_id=TEXT, grammar=_GRAMMAR)),
+    grammar_failed=(GrammarFailed, record(GrammarFailed, request_id=TEXT, message=TEXT)),
     set_pause_state=(SetPauseState, record(SetPauseState, pause_state=enum_of(PauseState))),
-    reset_prefix_cache=(ResetPrefixCache, record(ResetPrefixCache, reset_running_requests=BOOLEAN)),
+    reset_prefix_cache=(
+        ResetPrefixCache,
+        record(ResetPrefixCache, reset_running_requests=BOOLEAN, time=_TIME),
+    ),
 )
 
 
@@ -172,6 +229,8 @@ OUTPUT = record(
             block_ids=_BLOCK_IDS,
             num_computed_tokens=INTEGER,
             prefill_token_ids=optional(INTEGERS),
+            lora=unless(None, _LORA),
+            pooling=unless(False, BOOLEAN),
         )
     ),
     scheduled_cached_requests=record(
@@ -182,12 +241,19 @@ OUTPUT = record(
         new_block_ids=tuple_of(optional(_BLOCK_IDS)),
         num_computed_tokens=tuple_of(INTEGER),
         num_output_tokens=tuple_of(INTEGER),
+        new_token_ids=unless((), tuple_of(INTEGERS)),
     ),
     num_scheduled_tokens=map_of(TEXT, INTEGER),
     total_num_scheduled_tokens=INTEGER,
     preempted_request_ids=SORTED_TEXTS,
     finished_request_ids=SORTED_TEXTS,
     new_block_ids_to_zero=optional(INTEGERS),
+    scheduled_spec_token_ids=unless(OrderedMap(), map_of(TEXT, INTEGERS)),
+    num_spec_tokens_to_schedule=unless(0, INTEGER),
+    skip_drafts=unless(False, BOOLEAN),
+    has_structured_output_requests=unless(False, BOOLEAN),
+    pending_structured_output_tokens=unless(False, BOOLEAN),
+    num_invalid_spec_tokens=unless(None, map_of(TEXT, INTEGER)),
 )
 
 
@@ -219,6 +285,20 @@ _ENGINE_OUTPUT = record(
             num_cache_creation_tokens=INTEGER,
         )
     ),
+    spec_decode_metrics=unless(
+        None,
+        record(
+            RequestSpecDecodeMetrics,
+            num_spec_tokens=INTEGER,
+            histogram=tuple_of(INTEGER),
+            num_draft_tokens=INTEGER,
+            per_step_accepted=tuple_of(INTEGER),
+            per_step_drafted=tuple_of(INTEGER),
+        ),
+    ),
+    events=unless((), tuple_of(record(RequestEvent, type=enum_of(RequestEventType), time=NUMBER))),
+    error=unless(None, TEXT),
+    pooled=unless(False, BOOLEAN),
 )
 
 _STATS = record(
@@ -237,6 +317,18 @@ _STATS = record(
         preempted_queries=INTEGER,
         preempted_hits=INTEGER,
     ),
+    spec_decoding_stats=unless(
+        None,
+        record(
+            SpecDecodingStats,
+            num_spec_tokens=INTEGER,
+            num_drafts=INTEGER,
+            num_draft_tokens=INTEGER,
+            num_accepted_tokens=INTEGER,
+            num_accepted_tokens_per_pos=tuple_of(INTEGER),
+            num_draft_tokens_per_pos=tuple_of(INTEGER),
+        ),
+    ),
 )
 
 _KV_EVENT = union(
@@ -250,6 +342,9 @@ _KV_EVENT = union(
             block_size=INTEGER,
             extra_keys=tuple_of(optional(_TEXTS)),
             group_index=INTEGER,
+            lora_id=unless(None, INTEGER),
+            lora_name=unless(None, TEXT),
+            lookahead_token_ids=unless(None, tuple_of(INTEGERS)),
         ),
     ),
     block_removed=(BlockRemoved, record(BlockRemoved, block_hashes=tuple_of(HEX), group_index=INTEGER)),

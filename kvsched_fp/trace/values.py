@@ -14,7 +14,7 @@ Lists of integers are shortened: a run of at least `MIN_RUN` consecutive integer
 import enum
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
@@ -41,6 +41,10 @@ class CodecError(InvalidInputError):
     """A JSON value that is not what stands there in a trace; `field` is the path to it."""
 
 
+REQUIRED = object()
+"""In place of a default: the field is always there."""
+
+
 @attrs.frozen
 class Codec(Generic[T]):
     """How one kind of value is written and read."""
@@ -51,6 +55,13 @@ class Codec(Generic[T]):
     """From JSON to the value; the text is the path to it, for errors."""
     schema: Schema
     """What the JSON looks like, as JSON Schema."""
+    default: Any = REQUIRED
+    """For a field that may be left out: the value that it has then."""
+
+
+def unless(default: Any, codec: Codec[T]) -> Codec[T]:
+    """Leave a field out of its record while it is at `default`: what came later changes no older trace."""
+    return attrs.evolve(codec, default=default)
 
 
 def _checked(expected: type[T], allowed: str, schema_type: str) -> Codec[T]:
@@ -208,24 +219,35 @@ def record(kind: type[T], **fields: Codec[Any]) -> Codec[T]:
         raise TypeError(f"{kind.__name__}: a codec for {list(fields)}, but it has {names}")
     # The values of most fields are written as they are, so all are fetched at once and the rest encoded.
     fetch = _fetcher(tuple(fields))
-    encoders = [(name, codec.encode) for name, codec in fields.items() if codec.encode is not _same]
+    defaults = {name: codec.default for name, codec in fields.items() if codec.default is not REQUIRED}
+    encoders = [
+        (name, codec.encode)
+        for name, codec in fields.items()
+        if codec.encode is not _same and name not in defaults
+    ]
 
     def encode(value: T) -> dict[str, Any]:
         written = fetch(value)
         for name, encode_field in encoders:
             written[name] = encode_field(written[name])
+        for name, default in defaults.items():
+            if written[name] == default:
+                del written[name]
+            else:
+                written[name] = fields[name].encode(written[name])
         return written
 
     def decode(json: Any, path: str) -> T:
-        require_keys(json, path, fields)
+        require_keys(json, path, fields, defaults)
         values = {
             name: codec.decode(json[name], f"{path}.{name}" if path else name)
             for name, codec in fields.items()
+            if name not in defaults or name in json
         }
         return _construct(kind, values, path)
 
     properties = {name: codec.schema for name, codec in fields.items()}
-    return Codec(encode, decode, object_schema(properties))
+    return Codec(encode, decode, object_schema(properties, defaults))
 
 
 def _fetcher(names: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
@@ -266,7 +288,10 @@ def union(**records: tuple[type[Any], Codec[Any]]) -> Codec[Any]:
         return codec.decode({key: value for key, value in json.items() if key != "kind"}, path)
 
     members = [
-        object_schema({"kind": {"const": name}, **codec.schema["properties"]})
+        object_schema(
+            {"kind": {"const": name}, **codec.schema["properties"]},
+            codec.schema["properties"].keys() - set(codec.schema["required"]),
+        )
         for name, codec in codecs.items()
     ]
     return Codec(encode, decode, {"anyOf": members})
@@ -288,10 +313,17 @@ def _require_list(json: Any, path: str) -> list[Any]:
     return json
 
 
-def require_keys(json: Any, path: str, keys: Iterable[str]) -> None:
-    """Raise `CodecError` unless `json` is an object with exactly these keys."""
-    if type(json) is not dict or json.keys() != set(keys):
-        raise CodecError(path, json, f"an object with the keys {', '.join(keys) or 'none'}")
+def require_keys(json: Any, path: str, keys: Iterable[str], optional_keys: Collection[str] = ()) -> None:
+    """Raise `CodecError` unless `json` is an object with these keys, and no others; some may be missing."""
+    if type(json) is dict and json.keys() <= set(keys):
+        missing = set(keys) - json.keys()
+        if missing <= set(optional_keys):
+            return
+    needed = [key for key in keys if key not in optional_keys]
+    allowed = f"an object with the keys {', '.join(needed) or 'none'}"
+    if optional_keys:
+        allowed += f", and any of {', '.join(optional_keys)}"
+    raise CodecError(path, json, allowed)
 
 
 def encode_integers(values: Sequence[int]) -> list[Any]:

@@ -5,64 +5,65 @@ Rules
 [U-STEP-01] Results come back in the order of the steps; any other is refused.
 [U-STEP-02] A result may only name requests that were in the step.
 [U-STEP-03] Rows are taken in in the order of the batch [U-TOK-01]; requests that stopped leave their
-    queue when all are in.
+    queue when all are in, and sessions that go on are put into another.
+[U-STEP-04] A row brings at most what it could sample: with drafts, those and one; with placeholders, no more
+    than there are.
+[U-STEP-05] Requests that cannot have their grammar end then, with an error.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.update_from_output`.
 """
 
-from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.events import StepResult
-from kvsched_fp.outputs import SchedulerOutput
-from kvsched_fp.request import check_token_ids
+from kvsched_fp.outputs import EngineOutput
+from kvsched_fp.release import end_request
+from kvsched_fp.request import FinishReason
+from kvsched_fp.sessions import enqueue
 from kvsched_fp.state import SchedulerState
+from kvsched_fp.update.checks import check_result
 from kvsched_fp.update.outputs import take_emitted
 from kvsched_fp.update.results import Results
-from kvsched_fp.update.tokens import take_in_tokens
+from kvsched_fp.update.tokens import take_in_row
 
 __all__ = ["update"]
 
 
-def update(state: SchedulerState, result: StepResult) -> SchedulerState:
+def update(state: SchedulerState, result: StepResult, *, time: float = 0.0) -> SchedulerState:
     """Take in `result`; what it tells the clients is in `emitted` of the new state.
 
-    Raises `InvalidEvent` if the result is not for the oldest step in flight, names a request that
-    was not scheduled, or brings something that is not a token id.
+    `time` is put into the events of requests. Raises `InvalidEvent` if the result is not for the oldest
+    step in flight, names a request that was not scheduled, or brings something that could not be sampled.
     """
-    output = _check_result(state, result)
+    output = check_result(state, result)
     sampled = result.sampled_token_ids
-    results = Results(state)
+    results = Results(state, time)
     for request_id, num_scheduled_tokens in output.num_scheduled_tokens.items():
-        take_in_tokens(results, request_id, num_scheduled_tokens, sampled.get(request_id, ()))
-    _remove_stopped(results)
+        token_ids = sampled.get(request_id, ())
+        pooled = request_id in result.pooled_request_ids
+        take_in_row(results, output, request_id, num_scheduled_tokens, token_ids, pooled=pooled)
+    _move_stopped(results)
+    _end_without_grammar(results)
     emitted = take_emitted(results)
     return results.close(in_flight=state.in_flight[1:], emitted=emitted)
 
 
-def _check_result(state: SchedulerState, result: StepResult) -> SchedulerOutput:
-    """Give the output that `result` answers, or refuse it [U-STEP-01, U-STEP-02]."""
-    if not isinstance(result, StepResult):
-        raise InvalidEvent("result", result, "a StepResult")
-    if not state.in_flight:
-        raise InvalidEvent("step_id", result.step_id, "nothing: no step is in flight")
-    output = state.in_flight[0]
-    if result.step_id != output.step_id:
-        raise InvalidEvent("step_id", result.step_id, f"{output.step_id}, the oldest in flight")
-    sampled = result.sampled_token_ids
-    scheduled = output.num_scheduled_tokens
-    if not sampled.keys() <= scheduled.keys():
-        stranger = next(request_id for request_id in sampled if request_id not in scheduled)
-        raise InvalidEvent(
-            "sampled_token_ids",
-            stranger,
-            f"requests in step {output.step_id}: {', '.join(scheduled)}",
-        )
-    check_token_ids(
-        "sampled_token_ids", [token_id for token_ids in sampled.values() for token_id in token_ids]
-    )
-    return output
-
-
-def _remove_stopped(results: Results) -> None:
-    """Take the requests that stopped out of their queues [U-STEP-03]."""
+def _move_stopped(results: Results) -> None:
+    """Take the requests that stopped out of their queues; let sessions wait again [U-STEP-03]."""
     if results.stopped:
         results.remove_from_queues(results.stopped)
+    for request_id in results.continuing:
+        enqueue(results, request_id)
+
+
+def _end_without_grammar(results: Results) -> None:
+    """End the requests that cannot have their grammar [U-STEP-05]."""
+    errors, results.grammar_errors = results.grammar_errors, {}
+    live = [request_id for request_id in errors if request_id in results.requests]
+    results.remove_from_queues(set(live))
+    for request_id in live:
+        client_index = results.requests[request_id].client_index
+        events = results.progress[request_id].events
+        end_request(results, request_id)
+        told = EngineOutput(
+            request_id, (), FinishReason.ERROR, None, None, None, events, errors[request_id]
+        )
+        results.emit(client_index, told)

@@ -43,6 +43,7 @@ def _take_stats(results: Results) -> SchedulerStats:
         num_skipped_waiting_requests=num_deferred,
         kv_cache_usage=results.kv.pool.usage,
         prefix_cache_stats=results.kv.stats,
+        spec_decoding_stats=results.spec_decoding_stats,
     )
     results.kv.stats = PrefixCacheStats()
     return stats

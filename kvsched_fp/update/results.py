@@ -1,7 +1,7 @@
 """The transient of one `update()`: the opened state, and what is to be told to whom."""
 
 from kvsched_fp.ids import RequestId
-from kvsched_fp.outputs import EngineOutput
+from kvsched_fp.outputs import EngineOutput, SpecDecodingStats
 from kvsched_fp.state import SchedulerState
 from kvsched_fp.transient import OpenState
 
@@ -9,12 +9,14 @@ from kvsched_fp.transient import OpenState
 class Results(OpenState):
     """The opened state, the outputs per client and the requests that stopped."""
 
-    __slots__ = ("outputs", "stopped")
+    __slots__ = ("continuing", "outputs", "spec_decoding_stats", "stopped")
 
-    def __init__(self, state: SchedulerState) -> None:
-        super().__init__(state)
+    def __init__(self, state: SchedulerState, time: float) -> None:
+        super().__init__(state, time)
         self.outputs: dict[int, list[EngineOutput]] = {}
         self.stopped: set[RequestId] = set()
+        self.continuing: list[RequestId] = []  # sessions among them that go on, in the order of the batch
+        self.spec_decoding_stats: SpecDecodingStats | None = None
 
     def emit(self, client_index: int, output: EngineOutput) -> None:
         """Tell a client something, behind what it is told already."""

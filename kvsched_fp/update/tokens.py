@@ -7,12 +7,18 @@ Rules
 [U-TOK-02] A result for a request that has left the state is ignored. A result knows its request by id
     only: if the id was used again meanwhile, the new request is charged with it (deviation D-05).
 [U-TOK-03] A share that is stale is drained in step with the results; its tokens are delivered, or
-    dropped [M-REL-03].
-[U-TOK-04] Tokens are appended one by one until one stops the output [U-STOP-01]; the rest is cut off.
+    dropped [M-REL-03]. It resolves no placeholder: those were given up with the preemption.
+[U-TOK-04] Tokens are appended one by one until one stops the output [U-STOP-01]; the rest is cut off, and what
+    was cut off does not count as computed.
 [U-TOK-05] A block that the new tokens fill gets its hash at once; it is cached when it is scheduled.
 [U-TOK-06] A request that stopped gives everything back at once, in the order of the batch, so that the
     free list does not depend on anything else.
 [U-TOK-07] The first output of a request carries the statistics of its prefill.
+[U-TOK-08] Every token that came back resolves a placeholder, cut off or not.
+[U-TOK-09] Where a step is scheduled before its tokens are known (placeholders, drafts), its full blocks are
+    cached only now, as far as no step in flight can still be taken back; also those of a request that stopped.
+[U-TOK-10] A pooling request stops with its pooled output, a request of an encoder instance with its prompt.
+[U-TOK-11] Tokens that the grammar does not allow end the request with an error; it is told them all the same.
 
 Upstream: the loop of `v1/core/sched/scheduler.py::Scheduler.update_from_output`,
 `_update_request_with_output`.
@@ -21,69 +27,105 @@ Upstream: the loop of `v1/core/sched/scheduler.py::Scheduler.update_from_output`
 import attrs
 from pyrsistent import PVector
 
-from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.config import RunnerType, SchedulerConfig
+from kvsched_fp.errors import InvalidEvent
+from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import BlockHash, RequestId
-from kvsched_fp.kvcache.coordinator import num_cached_tokens
+from kvsched_fp.kvcache.coordinator import cache_full_blocks, num_cached_tokens
 from kvsched_fp.kvcache.hashing import extend_block_hashes
-from kvsched_fp.outputs import make_engine_output
-from kvsched_fp.release import end_request
+from kvsched_fp.outputs import SchedulerOutput, make_engine_output
 from kvsched_fp.request import (
     FINISH_REASONS,
     PrefillStats,
     Progress,
     Request,
+    RequestEvent,
     RequestStatus,
     known_tokens,
-    move,
 )
+from kvsched_fp.sessions import end_or_continue
+from kvsched_fp.update.drafts import count_rejected, observe_drafts
 from kvsched_fp.update.results import Results
 from kvsched_fp.update.stop import Stop, check_stop
 
 
-def take_in_tokens(
+def take_in_row(
     results: Results,
+    output: SchedulerOutput,
     request_id: RequestId,
     num_scheduled_tokens: int,
     sampled_token_ids: tuple[int, ...],
+    *,
+    pooled: bool,
 ) -> None:
     """Take in the result of one row of the batch."""
     progress = results.progress.get(request_id)
     if progress is None:
         return  # [U-TOK-02]
-    num_stale_output_tokens = progress.num_stale_output_tokens
-    if num_stale_output_tokens > 0:
-        num_stale_output_tokens -= num_scheduled_tokens  # [U-TOK-03]
-        if progress.drop_stale_output:
-            sampled_token_ids = ()
     num_in_flight_tokens = progress.num_in_flight_tokens - num_scheduled_tokens  # [U-TOK-01]
-    if not sampled_token_ids:
-        results.progress[request_id] = progress.without_output(
-            num_in_flight_tokens, num_stale_output_tokens
-        )
-        return
+    num_computed_tokens = progress.num_computed_tokens
+    num_placeholders = progress.num_output_placeholders
+    num_stale_output_tokens = progress.num_stale_output_tokens
+    metrics = progress.spec_decode_metrics
+    is_stale = num_stale_output_tokens > 0
+    if is_stale:
+        num_stale_output_tokens -= num_scheduled_tokens  # [U-TOK-03]
+    drops = is_stale and progress.drop_stale_output
+    verified = None if drops else count_rejected(results, output, request_id, sampled_token_ids)
+    if verified is not None:
+        num_drafts, num_rejected = verified
+        if not is_stale:  # [U-SPEC-02]
+            num_computed_tokens -= num_rejected if num_computed_tokens > 0 else 0
+            num_placeholders -= num_rejected if num_placeholders > 0 else 0
+        metrics = observe_drafts(results, output, request_id, metrics, num_drafts, num_rejected)
     request = results.requests[request_id]
+    if drops or not sampled_token_ids:
+        progress = progress.without_output(
+            num_computed_tokens, num_in_flight_tokens, num_stale_output_tokens, num_placeholders, metrics
+        )
+        results.progress[request_id] = progress
+        stop = None if drops else _stop_without_tokens(results.config, request, progress, pooled=pooled)
+        if stop is not None:
+            _tell(results, request, progress, (), stop, pooled=pooled)
+        return
     new_token_ids, output_token_ids, stop = _append_until_stop(
         results.config, request, progress, sampled_token_ids
     )
-    results.emit(
-        request.client_index,
-        make_engine_output(
-            request_id,
-            new_token_ids,
-            None if stop is None else FINISH_REASONS[stop.status],
-            None if stop is None else stop.reason,
-            _finalize_prefill_stats(results, request_id, progress.prefill_stats),  # [U-TOK-07]
-        ),
-    )
-    if stop is not None:
-        _leave(results, request_id, progress.status, stop)  # [U-TOK-06]
-        return
-    results.progress[request_id] = progress.with_output(
+    had_placeholders = num_placeholders > 0
+    if not is_stale:
+        num_computed_tokens -= len(sampled_token_ids) - len(new_token_ids)  # [U-TOK-04]
+        if had_placeholders:
+            num_placeholders -= len(sampled_token_ids)  # [U-TOK-08]
+    grammar, stop = _accept(request, progress.grammar, new_token_ids, stop)
+    told = progress
+    progress = progress.with_output(
+        num_computed_tokens,
         num_in_flight_tokens,
         num_stale_output_tokens,
+        num_placeholders,
         output_token_ids,
         _hash_new_blocks(results.config, request, progress, output_token_ids),
+        metrics,
+        grammar,
     )
+    results.progress[request_id] = progress
+    if (
+        not is_stale
+        and progress.status is RequestStatus.RUNNING
+        and (had_placeholders or results.config.num_spec_tokens > 0)
+    ):
+        _cache_settled_blocks(results, request, progress)  # [U-TOK-09]
+    _tell(results, request, told, new_token_ids, stop, pooled=False)
+
+
+def _stop_without_tokens(
+    config: SchedulerConfig, request: Request, progress: Progress, *, pooled: bool
+) -> Stop | None:
+    """Tell whether a row that brought no token ends its request [U-TOK-10]."""
+    prompt_done = progress.num_computed_tokens >= request.num_prompt_tokens
+    if pooled or (config.runner_type is RunnerType.ENCODER_ONLY and prompt_done and not request.pooling):
+        return Stop(RequestStatus.FINISHED_STOPPED, None)
+    return None
 
 
 def _append_until_stop(
@@ -107,6 +149,24 @@ def _append_until_stop(
     return sampled_token_ids, output_token_ids, None
 
 
+def _accept(
+    request: Request,
+    grammar: Grammar | GrammarError | None,
+    new_token_ids: tuple[int, ...],
+    stop: Stop | None,
+) -> tuple[Grammar | GrammarError | None, Stop | None]:
+    """Let the grammar go past the new tokens; a rejection is a stop of its own [U-TOK-11]."""
+    if not request.needs_grammar:
+        return grammar, stop
+    if grammar is None or isinstance(grammar, GrammarError):
+        # Its id was used before, and the old request's result is late (deviation D-05).
+        raise InvalidEvent("sampled_token_ids", request.request_id, "requests that have their grammar")
+    grammar, all_accepted = grammar.accept_tokens(new_token_ids)
+    if all_accepted:
+        return grammar, stop
+    return grammar, Stop(RequestStatus.FINISHED_ERROR, None if stop is None else stop.reason)
+
+
 def _hash_new_blocks(
     config: SchedulerConfig, request: Request, progress: Progress, output_token_ids: PVector[int]
 ) -> tuple[BlockHash, ...]:
@@ -125,7 +185,57 @@ def _hash_new_blocks(
         num_hashed_tokens,
         config.block_size,
         request.cache_salt,
+        request.lora,
+        config.num_hash_lookahead_tokens,
     )
+
+
+def _cache_settled_blocks(results: Results, request: Request, progress: Progress) -> None:
+    """Enter the blocks into the prefix index that no step in flight can take back [U-TOK-09]."""
+    tables = results.kv.tables[request.request_id]
+    num_settled = progress.num_computed_tokens - progress.num_in_flight_tokens
+    cached = cache_full_blocks(results.kv, request, progress, tables, num_settled)
+    if cached is not tables:
+        results.kv.tables[request.request_id] = cached
+
+
+def _tell(
+    results: Results,
+    request: Request,
+    progress: Progress,
+    new_token_ids: tuple[int, ...],
+    stop: Stop | None,
+    *,
+    pooled: bool,
+) -> None:
+    """Tell the client, and let a request that stopped end or go on; `progress` is that from before."""
+    request_id = request.request_id
+    stats = _finalize_prefill_stats(results, request_id, progress.prefill_stats)  # [U-TOK-07]
+    stop_reason, metrics, events = progress.stop_reason, None, progress.events
+    if stop is not None:
+        stop_reason = stop_reason if stop.reason is None else stop.reason
+        metrics = results.progress[request_id].spec_decode_metrics
+        events += _leave(results, request_id, stop.status, stop_reason)
+    finish_reason = None if stop is None else FINISH_REASONS[stop.status]
+    results.emit(
+        request.client_index,
+        make_engine_output(
+            request_id, new_token_ids, finish_reason, stop_reason, stats, metrics, events, None, pooled
+        ),
+    )
+
+
+def _leave(
+    results: Results, request_id: RequestId, status: RequestStatus, stop_reason: int | str | None
+) -> tuple[RequestEvent, ...]:
+    """Let a request that stopped end, or its session go on [U-TOK-06]; give what happened to it by that."""
+    results.stopped.add(request_id)
+    if not end_or_continue(results, request_id, status, stop_reason):
+        return ()
+    results.continuing.append(request_id)
+    progress = results.progress[request_id]
+    results.progress[request_id] = attrs.evolve(progress, events=())
+    return progress.events
 
 
 def _finalize_prefill_stats(
@@ -137,10 +247,3 @@ def _finalize_prefill_stats(
     num_cached = min(num_cached_tokens(results.kv, request_id), stats.num_prompt_tokens)
     num_created = max(num_cached - stats.num_local_cached_tokens, 0)
     return attrs.evolve(stats, num_cache_creation_tokens=num_created)
-
-
-def _leave(results: Results, request_id: RequestId, status: RequestStatus, stop: Stop) -> None:
-    """End a request that stopped."""
-    move(status, stop.status)
-    end_request(results, request_id)
-    results.stopped.add(request_id)

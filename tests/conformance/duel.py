@@ -1,6 +1,7 @@
 """One history, played by both sides until they differ."""
 
 from collections import Counter
+from itertools import combinations
 from random import Random
 
 import attrs
@@ -9,10 +10,11 @@ from kvsched_fp import Event, Schedule, SchedulerConfig, SchedulerState
 
 from .compare import Difference, first_difference
 from .histories import History
-from .known_crashes import KNOWN_CRASH, is_known_crash
+from .known_crashes import is_known_crash
 from .oracle import OracleScheduler
 from .plain import Plain
 from .random_configs import OutputShape, draw_config
+from .random_features import draw_features, with_features
 from .reference import ReferenceScheduler
 from .situations import situations_of
 from .situations_of_steps import count_decisions
@@ -47,6 +49,8 @@ class Tally:
     configs: set[SchedulerConfig] = attrs.field(factory=set)
     situations: Counter[str] = attrs.field(factory=Counter)
     """How often each of `SITUATIONS` occurred."""
+    pairs: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    """In how many histories each pair of features met."""
 
     def count(self, before: SchedulerState, event: Event, after: SchedulerState) -> None:
         """Count one event that both sides agreed on."""
@@ -59,18 +63,22 @@ class Tally:
 def play_history(seed: int, tally: Tally, shape: OutputShape = "both") -> Divergence | None:
     """Play the history of `seed`; give where it diverged, or None."""
     rng = Random(seed)
-    config = draw_config(rng, VllmBlockHasher(), shape)
+    own_rng = Random(f"features of {seed}")  # so that the histories without any stay what they were
+    features = draw_features(own_rng)
+    config = with_features(own_rng, draw_config(rng, VllmBlockHasher(), shape), features)
     tally.num_histories += 1
     tally.configs.add(config)
     reference, oracle = ReferenceScheduler(config), OracleScheduler(config)
-    history = History(rng, oracle.state)
+    history = History(rng, oracle.state, features, own_rng)
+    tally.pairs.update(combinations(sorted(features), 2))
     events: list[Event] = []
     for event in history.events():
         events.append(event)
         before = oracle.state
         left, right = _play(reference, event), _play(oracle, event)
-        if is_known_crash(before, event, left.get("raised", "")):
-            tally.situations[KNOWN_CRASH] += 1
+        crash = is_known_crash(before, event, left.get("raised", ""), right.get("raised", ""))
+        if crash is not None:
+            tally.situations[crash] += 1
             return None
         # Almost always they are equal, and comparing two texts is the fastest way to know.
         difference = None if repr(left) == repr(right) else first_difference(left, right)

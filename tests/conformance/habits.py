@@ -55,6 +55,12 @@ class Habits:
     """The share of the steps that are throttled."""
     reuse_rate: float
     """The share of new requests that take the id of one that ended."""
+    features: frozenset[str] = frozenset()
+    """What the engine does besides (`random_features.py`)."""
+    acceptance_rate: float = 0.5
+    """The chance of each draft to be accepted, if those before it were."""
+    max_loras: int = 0
+    """The most adapters among the running requests."""
 
 
 def draw_habits(rng: Random, max_model_len: int) -> Habits:

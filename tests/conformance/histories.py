@@ -24,6 +24,7 @@ from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.request import FINISH_REASONS
 from kvsched_fp.state import live_request_ids
 
+from .extras import Extras, at_time, with_features
 from .habits import Habits, draw_habits, draw_tokens
 from .random_requests import draw_request
 from .set_order import in_set_order
@@ -39,9 +40,18 @@ pool, or than what may be computed of it, never ends and may keep all others fro
 class History:
     """The outside world: draws events, and is told of the state that each led to."""
 
-    def __init__(self, rng: Random, state: SchedulerState) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        state: SchedulerState,
+        features: frozenset[str] = frozenset(),
+        own_rng: Random | None = None,
+    ) -> None:
         self.habits: Habits = draw_habits(rng, state.config.max_model_len)
+        if features:
+            self.habits = with_features(self.habits, state.config, features)
         self._rng = rng
+        self._extras = Extras(own_rng or rng, self.habits)
         self._state = state
         self._num_requests = 0
         self._num_to_come = 0  # requests of a burst
@@ -52,8 +62,13 @@ class History:
 
     def events(self) -> Iterator[Event]:
         """Give all events; `observe` must be called between two of them."""
+        for number, event in enumerate(self._events()):
+            yield at_time(event, number) if self.habits.features else event
+
+    def _events(self) -> Iterator[Event]:
         for _ in range(self.habits.num_events):
-            yield self._draw_event()
+            extra = self._extras.draw(self._state) if self.habits.features else None
+            yield extra or self._draw_event()
         yield from self._drain()
 
     def observe(self, state: SchedulerState) -> None:
@@ -138,6 +153,8 @@ class History:
         sampling = self._sampling.pop(output.step_id)
         rows = list(output.num_scheduled_tokens)
         self._rng.shuffle(rows)  # a result need not keep the order of the batch
+        if self.habits.features:
+            return self._extras.draw_update(self._state, rows, sampling)
         drawn = {request_id: self._draw_tokens(samples=request_id in sampling) for request_id in rows}
         return Update(StepResult(step_id=output.step_id, sampled_token_ids=drawn))
 

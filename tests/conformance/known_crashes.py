@@ -13,12 +13,41 @@ reference asserts that a stale share never goes below zero.
 """
 
 
-def is_known_crash(before: SchedulerState, event: Event, raised: str) -> bool:
-    """Tell whether the reference is known to raise `raised` at `event`."""
+OVERGROWN_SESSION = "the reference gave up: a session is longer than max_model_len, and its blocks are reported"
+"""A session may take input beyond `max_model_len`; there are no blocks for it, but they count as full.
+
+Reporting them to the outside, the reference reads past the end of the block table (deviation D-11).
+"""
+
+DRAFTS_IN_FLIGHT = "the reference gave up: a session went on with drafts in flight"
+"""A session stopped while a later step of it, which only drafts had made possible, was in flight.
+
+No engine drafts for a request before its step has come back. What that step counted as computed is not
+known, and the reference asserts that it is; ours refuses the event.
+"""
+
+NO_GRAMMAR_YET = "the reference gave up: a late result for the next request of that id, which has no grammar yet"
+"""As with `KNOWN_CRASH`, a late result is charged to the next request of its id; ours refuses it."""
+
+KNOWN_CRASHES = (KNOWN_CRASH, OVERGROWN_SESSION, DRAFTS_IN_FLIGHT, NO_GRAMMAR_YET)
+
+
+def is_known_crash(before: SchedulerState, event: Event, raised: str, refused: str = "") -> str | None:
+    """Give which of the known crashes the reference suffered when it raised `raised` at `event`, or None.
+
+    `refused` is what our side raised.
+    """
+    if raised.startswith("AssertionError") and "a session with at most" in refused:
+        return DRAFTS_IN_FLIGHT
+    if raised.startswith("AttributeError") and "requests that have their grammar" in refused:
+        return NO_GRAMMAR_YET
+    if raised.startswith("IndexError") and before.config.enable_kv_cache_events:
+        longest = max((request.num_prompt_tokens for request in before.requests.values()), default=0)
+        return OVERGROWN_SESSION if longest > before.config.max_model_len else None
     if not isinstance(event, Update) or not raised.startswith("AssertionError"):
-        return False
-    return any(
-        0 < before.progress[request_id].num_stale_output_tokens < num_tokens
-        for request_id, num_tokens in before.in_flight[0].num_scheduled_tokens.items()
-        if request_id in before.progress
-    )
+        return None
+    for request_id, num_tokens in before.in_flight[0].num_scheduled_tokens.items():
+        progress = before.progress.get(request_id)
+        if progress is not None and 0 < progress.num_stale_output_tokens < num_tokens:
+            return KNOWN_CRASH
+    return None

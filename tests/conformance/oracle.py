@@ -1,6 +1,10 @@
 """The oracle: our state machine, reduced to the same two questions as the reference."""
 
+import attrs
+
 from kvsched_fp import Event, SchedulerConfig, SchedulerState, Update, initial_state, step
+from kvsched_fp.grammar import AutomatonGrammar, GrammarError
+from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import KVCache
 from kvsched_fp.kvcache.pool import as_tuple
 from kvsched_fp.state import live_request_ids
@@ -35,14 +39,15 @@ def state_to_plain(state: SchedulerState) -> Plain:
     """Give the normal form of a whole state."""
     return {
         "requests": [
-            {"request_id": request_id, **to_plain(state.progress[request_id])}
-            for request_id in live_request_ids(state)
+            _request_to_plain(state, request_id) for request_id in live_request_ids(state)
         ],
         "running": to_plain(state.running),
         "waiting": list(state.waiting),
         "kv_holding_waiting": list(state.kv_holding_waiting),
         "deferred": to_plain(state.deferred),
         "kv": _kv_cache_to_plain(state.kv),
+        "num_waiting_for_input": state.num_waiting_for_input,
+        "grammar_errors": to_plain(state.grammar_errors),
         "pause_state": state.pause_state.name,
         "current_step": state.current_step,
         "num_executed_steps": state.num_executed_steps,
@@ -55,6 +60,30 @@ def state_to_plain(state: SchedulerState) -> Plain:
         "in_flight": [
             [output.step_id, to_plain(output.num_scheduled_tokens)] for output in state.in_flight
         ],
+    }
+
+
+def _request_to_plain(state: SchedulerState, request_id: RequestId) -> Plain:
+    request, progress = state.requests[request_id], state.progress[request_id]
+    grammar: Plain = None
+    if isinstance(progress.grammar, GrammarError):
+        grammar = progress.grammar.message
+    elif isinstance(progress.grammar, AutomatonGrammar):
+        grammar = progress.grammar.state
+    chunks = [
+        None
+        if chunk is None
+        else [list(chunk.prompt_token_ids), chunk.sampling_params.max_tokens, chunk.arrival_time]
+        for chunk in progress.chunks
+    ]
+    return {
+        "request_id": request_id,
+        **to_plain(attrs.evolve(progress, grammar=None, chunks=())),
+        "grammar": grammar,
+        "chunks": chunks,
+        "prompt_token_ids": list(request.prompt_token_ids),
+        "max_tokens": request.sampling_params.max_tokens,
+        "arrival_time": request.arrival_time,
     }
 
 

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from random import Random
 
+import attrs
+
 from kvsched_fp import RepetitionDetection, Request, SamplingParams
 from kvsched_fp.ids import RequestId
+from kvsched_fp.request import LoRA
 
 from .habits import Habits, draw_tokens
 
 
 def draw_request(rng: Random, habits: Habits, number: int, free_ids: Sequence[RequestId]) -> Request:
     """Draw the `number`-th request of a history; `free_ids` may be used again, the last best of all."""
-    return Request(
+    request = Request(
         request_id=_draw_id(rng, habits, number, free_ids),
         prompt_token_ids=_draw_prompt(rng, habits),
         sampling_params=_draw_sampling_params(rng, habits),
@@ -21,6 +24,29 @@ def draw_request(rng: Random, habits: Habits, number: int, free_ids: Sequence[Re
         # An empty salt is no salt.
         cache_salt=rng.choice((None, None, None, None, "salt", "pepper", "")),
     )
+    return _with_features(rng, habits, request) if habits.features else request
+
+
+def _with_features(rng: Random, habits: Habits, request: Request) -> Request:
+    """Let the request ask for some of what the engine can do."""
+    features = habits.features
+    changes: dict[str, object] = {}
+    if "adapters" in features and rng.random() < 0.7:
+        number = rng.randint(1, habits.max_loras + 2)
+        changes["lora"] = LoRA(f"adapter{number}", number, f"store/{number}")
+    if "grammars" in features and rng.random() < 0.5:
+        changes["needs_grammar"] = True
+    if "sessions" in features and rng.random() < 0.6:
+        changes["resumable"] = True
+    if "pooling" in features:
+        changes["pooling"] = True
+        changes["sampling_params"] = SamplingParams(
+            max_tokens=1, skip_reading_prefix_cache=request.sampling_params.skip_reading_prefix_cache
+        )
+    if "diffusion" in features:
+        changes["canvas_length"] = rng.choice((None, None, 1, 2))
+        changes["max_denoise_steps"] = rng.choice((None, None, 1, 2, 3))
+    return attrs.evolve(request, **changes)
 
 
 def _draw_id(rng: Random, habits: Habits, number: int, free_ids: Sequence[RequestId]) -> RequestId:

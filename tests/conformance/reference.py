@@ -5,29 +5,40 @@ vLLM is there.
 """
 
 from collections import deque
+from collections.abc import Mapping
+from unittest import mock
 
 from vllm.distributed.kv_events import KVEventBatch
+from vllm.v1 import engine as engine_module
+from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.core.sched.interface import PauseState as VllmPauseState
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus as VllmRequestStatus
+from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from kvsched_fp import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     ResetPrefixCache,
     Schedule,
     SchedulerConfig,
     SetPauseState,
     StepResult,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
 )
+from kvsched_fp.ids import RequestId
 
 from .plain import Plain
 from .vllm_config import build_scheduler
 from .vllm_emitted import emitted_to_plain
 from .vllm_outputs import scheduler_output_to_plain
-from .vllm_requests import make_request_hasher, to_model_runner_output, to_vllm_request
+from .vllm_requests import VllmGrammar, make_request_hasher, to_model_runner_output, to_vllm_request
 from .vllm_view import scheduler_to_plain
 
 
@@ -47,6 +58,22 @@ class _KeptEvents:
         return batches
 
 
+class _Clock:
+    """Stands in for the module `time`: shows what it was set to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Give the time."""
+        return self.now
+
+    time = monotonic
+
+
+def _to_vllm_drafts(drafts: Mapping[RequestId, tuple[int, ...]]) -> DraftTokenIds:
+    return DraftTokenIds(list(drafts), [list(token_ids) for token_ids in drafts.values()])
+
+
 class ReferenceScheduler:
     """A real scheduler, and the engine's share: the steps in flight, oldest first."""
 
@@ -56,10 +83,16 @@ class ReferenceScheduler:
         self._events = _KeptEvents()
         self.scheduler.kv_event_publisher = self._events
         self._in_flight: deque[tuple[int, SchedulerOutput]] = deque()
+        self._clock = _Clock()
+        self._logs_events = config.log_request_events
 
     def apply(self, event: Event) -> Plain:
         """Let `event` happen; give what came of it, in normal form."""
-        outcome = self._apply(event)
+        self._clock.now = getattr(event, "time", 0.0)
+        with mock.patch.object(scheduler_module, "time", self._clock), mock.patch.object(
+            engine_module, "time", self._clock
+        ):
+            outcome = self._apply(event)
         return {"event": type(event).__name__, "outcome": outcome}
 
     def view(self) -> Plain:
@@ -72,21 +105,50 @@ class ReferenceScheduler:
 
     def _apply(self, event: Event) -> Plain:
         match event:
-            case Schedule(throttle_prefills):
+            case Schedule(throttle_prefills, _):
                 return self._schedule(throttle_prefills=throttle_prefills)
-            case Update(result):
+            case Update(result, _):
                 return self._update(result)
-            case AddRequest(request):
-                return self.scheduler.add_request(to_vllm_request(request, self._hasher))
+            case UpdateDrafts(draft_token_ids):
+                return self.scheduler.update_draft_token_ids(_to_vllm_drafts(draft_token_ids))
+            case UpdateDraftsInFlight(step_id, draft_token_ids):
+                output = next(output for number, output in self._in_flight if number == step_id)
+                return self.scheduler.update_draft_token_ids_in_output(
+                    _to_vllm_drafts(draft_token_ids), output
+                )
+            case GrammarReady(request_id, grammar):
+                self._structured(request_id).grammar = VllmGrammar(grammar)
+                return None
+            case GrammarFailed(request_id, message):
+                self._structured(request_id).grammar = ValueError(message)
+                return None
+            case AddRequest(request, _):
+                made = to_vllm_request(request, self._hasher)
+                if not self._logs_events:
+                    made.record_event = lambda *_: None
+                return self.scheduler.add_request(made)
             case FinishRequests(request_ids, status):
                 # It goes through a set; see `set_order.py`.
                 self.scheduler.finish_requests(request_ids, VllmRequestStatus[status.name])
                 return None
             case SetPauseState(pause_state):
                 return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
-            case ResetPrefixCache(reset_running_requests):
-                return self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
+            case ResetPrefixCache(reset_running_requests, _):
+                return self._reset(reset_running_requests=reset_running_requests)
         raise NotImplementedError(f"no counterpart for {event}")
+
+    def _reset(self, *, reset_running_requests: bool) -> bool:
+        try:
+            return self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
+        except RuntimeError:
+            # Sessions that wait for input hold blocks. What ran was preempted by then (deviation D-12).
+            assert self.scheduler.kv_holding_waiting
+            return False
+
+    def _structured(self, request_id: str) -> StructuredOutputRequest:
+        structured = self.scheduler.requests[request_id].structured_output_request
+        assert structured is not None
+        return structured
 
     def _schedule(self, *, throttle_prefills: bool) -> Plain:
         output = self.scheduler.schedule(throttle_prefills=throttle_prefills)
@@ -97,7 +159,9 @@ class ReferenceScheduler:
     def _update(self, result: StepResult) -> Plain:
         step_id, output = self._in_flight[0]
         assert result.step_id == step_id, f"step {step_id} is due, not {result.step_id}"
-        model_runner_output = to_model_runner_output(output.num_scheduled_tokens, result.sampled_token_ids)
+        model_runner_output = to_model_runner_output(
+            output.num_scheduled_tokens, result.sampled_token_ids, result.pooled_request_ids
+        )
         clients = self.scheduler.update_from_output(output, model_runner_output)
         self._in_flight.popleft()
         return emitted_to_plain(clients, self._events.take())

@@ -20,7 +20,7 @@ def situations_of_result(
     for outputs in clients:
         for output in outputs:
             yield from _of_stop(output)
-            if len(output.new_token_ids) < len(result.sampled_token_ids[output.request_id]):
+            if len(output.new_token_ids) < len(result.sampled_token_ids.get(output.request_id, ())):
                 yield "tokens cut off behind the stop"
 
 

@@ -13,17 +13,21 @@ import functools
 import json
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import torch
 from vllm.config import CacheConfig, DeviceConfig, KVEventsConfig, ModelConfig, VllmConfig
 from vllm.config import SchedulerConfig as VllmSchedulerConfig
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.diffusion_scheduler import DiffusionAsyncScheduler, DiffusionScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec as VllmFullAttentionSpec
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
 from kvsched_fp import SchedulerConfig
+from kvsched_fp.config import RunnerType
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 
 from .vllm_env import choose_model_runner
@@ -38,7 +42,20 @@ CARRIED_OVER = frozenset(
         "enable_prefix_caching",
         "include_finished_set",
         "kv_cache_groups",
+        "log_request_events",  # the same as `log_stats` there
         "log_stats",
+        "async_scheduling",
+        "data_parallel_size",
+        "drop_eagle_block",
+        "max_loras",
+        "max_num_new_slots_for_drafting",
+        "num_hash_lookahead_tokens",
+        "num_prefill_lookahead_tokens",
+        "num_spec_tokens",
+        "num_spec_tokens_per_batch_size",
+        "pipeline_parallel_size",
+        "runner_type",
+        "spec_decode_metrics",
         "long_prefill_token_threshold",
         "long_prefill_token_threshold_adaptive",
         "max_model_len",
@@ -93,7 +110,7 @@ def build_scheduler(config: SchedulerConfig) -> Scheduler:
         raise NotImplementedError(f"fields of the configuration without a counterpart: {sorted(unknown)}")
     vllm_config, structured_output_manager = _base_config()
     choose_model_runner(use_v2=config.use_v2_model_runner)
-    scheduler = Scheduler(
+    scheduler = _scheduler_class(config)(
         vllm_config=_adapt_config(vllm_config, config),
         kv_cache_config=_kv_cache_config(config),
         structured_output_manager=structured_output_manager,
@@ -103,11 +120,55 @@ def build_scheduler(config: SchedulerConfig) -> Scheduler:
         log_stats=config.log_stats,
     )
     assert scheduler.use_v2_model_runner == config.use_v2_model_runner
-    # vLLM derives the lookahead from a drafter's configuration, which would bring drafts with it. The
-    # constructor derives one thing more from it: whether the output may say that drafts are useless
-    # (`skip_drafts`). Without a drafter that stays off.
-    scheduler.num_lookahead_tokens = config.num_lookahead_tokens
+    if config.num_spec_tokens == 0:
+        # A lookahead without a drafter, which no configuration of vLLM's gives.
+        scheduler.num_lookahead_tokens = config.num_lookahead_tokens
+        scheduler.can_skip_drafts = False
+    scheduler.is_mm_encoder_only = config.runner_type is RunnerType.ENCODER_ONLY
+    if config.runner_type is RunnerType.DIFFUSION:
+        scheduler.num_sampled_tokens_per_step = 0
     return scheduler
+
+
+def _scheduler_class(config: SchedulerConfig) -> type[Scheduler]:
+    if config.runner_type is RunnerType.DIFFUSION:
+        return DiffusionAsyncScheduler if config.async_scheduling else DiffusionScheduler
+    return AsyncScheduler if config.async_scheduling else Scheduler
+
+
+class _Drafter:
+    """Stands in for the configuration of a drafter: what the scheduler asks of it."""
+
+    disable_eagle_block_drop = False
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        schedule = config.num_spec_tokens_per_batch_size
+        self.num_speculative_tokens_per_batch_size = None if schedule is None else [*map(list, schedule)]
+        self.max_num_new_slots_for_drafting = config.max_num_new_slots_for_drafting
+
+    def use_eagle(self) -> bool:
+        """Tell whether hidden states are used."""
+        return self._config.num_prefill_lookahead_tokens > 0
+
+    def use_eagle_block_drop(self) -> bool:
+        """Tell whether hits give up their last block."""
+        return self._config.drop_eagle_block
+
+    def needs_eagle_block_drop(self) -> bool:
+        """Tell whether they would have to."""
+        return self._config.drop_eagle_block
+
+
+class _PlannedConfig(VllmConfig):  # type: ignore[misc]  # untyped where vLLM is missing
+    """A configuration whose derived figures are given, not derived from a drafter's kind."""
+
+    planned: SchedulerConfig
+
+    num_speculative_tokens = property(lambda self: self.planned.num_spec_tokens)
+    num_lookahead_tokens = property(lambda self: self.planned.num_lookahead_tokens)
+    num_prefill_lookahead_tokens = property(lambda self: self.planned.num_prefill_lookahead_tokens)
+    num_hash_lookahead_tokens = property(lambda self: self.planned.num_hash_lookahead_tokens)
 
 
 @functools.cache
@@ -137,8 +198,20 @@ def _base_config() -> tuple[VllmConfig, StructuredOutputManager]:
 def _adapt_config(base: VllmConfig, config: SchedulerConfig) -> VllmConfig:
     """Copy `base` with the parts that the scheduler reads set to `config`."""
     vllm_config = copy.copy(base)
+    vllm_config.__class__ = _PlannedConfig
+    vllm_config.planned = config
+    if config.num_spec_tokens and config.runner_type is not RunnerType.DIFFUSION:
+        vllm_config.speculative_config = _Drafter(config)
+    vllm_config.lora_config = None if config.max_loras is None else SimpleNamespace(max_loras=config.max_loras)
+    vllm_config.parallel_config = copy.copy(base.parallel_config)
+    vllm_config.parallel_config.pipeline_parallel_size = config.pipeline_parallel_size
+    vllm_config.parallel_config.data_parallel_size = config.data_parallel_size
+    vllm_config.observability_config = copy.copy(base.observability_config)
+    vllm_config.observability_config.per_request_spec_decode_metrics = config.spec_decode_metrics.value
     vllm_config.model_config = copy.copy(base.model_config)
     vllm_config.model_config.max_model_len = config.max_model_len
+    if config.runner_type is RunnerType.POOLING:
+        vllm_config.model_config.runner_type = "pooling"
     vllm_config.cache_config = copy.copy(base.cache_config)
     vllm_config.cache_config.block_size = config.block_size
     vllm_config.cache_config.num_gpu_blocks = config.num_blocks
@@ -149,7 +222,7 @@ def _adapt_config(base: VllmConfig, config: SchedulerConfig) -> VllmConfig:
     vllm_config.scheduler_config = VllmSchedulerConfig(
         max_model_len=config.max_model_len,
         is_encoder_decoder=False,
-        async_scheduling=False,
+        async_scheduling=config.async_scheduling,
         max_num_seqs=config.max_num_seqs,
         max_num_active_seqs=config.max_num_active_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,

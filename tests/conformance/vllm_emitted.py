@@ -1,8 +1,7 @@
 """What a real `update_from_output` tells the world, in normal form.
 
-Not compared: `EngineCoreOutput.events` and `EngineCoreOutputs.timestamp`. They are readings of the
-clock (queued at, scheduled at, preempted at) for the latency figures of the front end; our machine
-reads no clock.
+Not compared: `EngineCoreOutputs.timestamp`, a reading of the clock. The times in `EngineCoreOutput.events`
+are compared: the reference's clock is set to the time of each event (`reference.py`).
 
 Importing this module imports vLLM.
 """
@@ -11,8 +10,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
-from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
-from vllm.v1.metrics.stats import PrefillStats, PrefixCacheStats, SchedulerStats
+from vllm.v1.engine import EngineCoreEvent, EngineCoreOutput, EngineCoreOutputs, RequestError
+from vllm.v1.metrics.stats import (
+    PrefillStats,
+    PrefixCacheStats,
+    RequestSpecDecodeMetrics,
+    SchedulerStats,
+)
+from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from .plain import Plain
 from .vllm_outputs import assert_at_default
@@ -20,7 +25,6 @@ from .vllm_outputs import assert_at_default
 _OUTPUT_AT_DEFAULT: dict[str, object] = {
     "new_logprobs": None,
     "new_prompt_logprobs_tensors": None,
-    "pooling_output": None,
     "kv_transfer_params": None,
     "ec_transfer_params": None,
     "trace_headers": None,
@@ -28,9 +32,7 @@ _OUTPUT_AT_DEFAULT: dict[str, object] = {
     "num_nans_in_logits": 0,
     "mm_cache_miss_hashes": None,
     "new_sampling_mask": None,
-    "spec_decode_metrics": None,
     "prompt_token_id_logprobs": None,
-    "error": None,
 }
 _OUTPUTS_AT_DEFAULT: dict[str, object] = {
     "engine_index": 0,
@@ -45,7 +47,6 @@ _STATS_AT_DEFAULT: dict[str, object] = {
     "iteration_details": None,
     "connector_prefix_cache_stats": None,
     "kv_cache_eviction_events": [],
-    "spec_decoding_stats": None,
     "kv_connector_stats": None,
     "ec_connector_stats": None,
     "waiting_lora_adapters": {},
@@ -54,20 +55,18 @@ _STATS_AT_DEFAULT: dict[str, object] = {
     "perf_stats": None,
 }
 _STORED_AT_DEFAULT: dict[str, object] = {
-    "lora_id": None,
-    "lora_name": None,
     "medium": "GPU",
     "kv_cache_spec_kind": "full_attention",
     "kv_cache_spec_sliding_window": None,
     "locality": None,
     "ownership": None,
     "session_id": None,
-    "lookahead_token_ids": None,
 }
 _REMOVED_AT_DEFAULT: dict[str, object] = {"medium": "GPU", "locality": None, "ownership": None}
 
 assert set(EngineCoreOutput.__struct_fields__) == {
     *("request_id", "new_token_ids", "finish_reason", "stop_reason", "prefill_stats", "events"),
+    *("pooling_output", "spec_decode_metrics", "error"),
     *_OUTPUT_AT_DEFAULT,
 }
 assert set(EngineCoreOutputs.__struct_fields__) == {
@@ -76,7 +75,7 @@ assert set(EngineCoreOutputs.__struct_fields__) == {
 }
 assert {field.name for field in dataclasses.fields(SchedulerStats)} == {
     *("num_running_reqs", "num_waiting_reqs", "num_skipped_waiting_reqs", "kv_cache_usage"),
-    *("prefix_cache_stats", "num_kv_fetch_reqs_by_stage"),
+    *("prefix_cache_stats", "num_kv_fetch_reqs_by_stage", "spec_decoding_stats"),
     *_STATS_AT_DEFAULT,
 }
 
@@ -111,6 +110,11 @@ def kv_event_to_plain(event: BlockStored | BlockRemoved | AllBlocksCleared, *, p
         "block_size": event.block_size,
         "extra_keys": [None if keys is None else list(keys) for keys in event.extra_keys],
         "group_index": event.group_idx,
+        "lora_id": event.lora_id,
+        "lora_name": event.lora_name,
+        "lookahead_token_ids": (
+            None if event.lookahead_token_ids is None else [list(ids) for ids in event.lookahead_token_ids]
+        ),
         "kind": "BlockStored",
     }
 
@@ -162,6 +166,46 @@ def _output_to_plain(output: EngineCoreOutput) -> Plain:
         "finish_reason": None if output.finish_reason is None else output.finish_reason.name,
         "stop_reason": output.stop_reason,
         "prefill_stats": prefill_stats_to_plain(output.prefill_stats),
+        "spec_decode_metrics": spec_decode_metrics_to_plain(output.spec_decode_metrics),
+        "events": events_to_plain(output.events or ()),
+        "error": None if output.error is None else reason_of(output.error),
+        "pooled": output.pooling_output is not None,
+    }
+
+
+def reason_of(error: RequestError) -> str:
+    """Give what was wrong, without what the reference says to every client in front of it."""
+    return str(error.message).partition(": ")[2]
+
+
+def events_to_plain(events: Iterable[EngineCoreEvent]) -> Plain:
+    """Give the normal form of what happened to a request."""
+    return [{"type": event.type.name, "time": event.timestamp} for event in events]
+
+
+def spec_decode_metrics_to_plain(metrics: RequestSpecDecodeMetrics | None) -> Plain:
+    """Give the normal form of what became of a request's drafts."""
+    if metrics is None:
+        return None
+    return {
+        "num_spec_tokens": metrics.num_spec_tokens,
+        "histogram": list(metrics.histogram),
+        "num_draft_tokens": metrics.num_draft_tokens,
+        "per_step_accepted": list(metrics.per_step_accepted),
+        "per_step_drafted": list(metrics.per_step_drafted),
+    }
+
+
+def _spec_decoding_stats_to_plain(stats: SpecDecodingStats | None) -> Plain:
+    if stats is None:
+        return None
+    return {
+        "num_spec_tokens": stats.num_spec_tokens,
+        "num_drafts": stats.num_drafts,
+        "num_draft_tokens": stats.num_draft_tokens,
+        "num_accepted_tokens": stats.num_accepted_tokens,
+        "num_accepted_tokens_per_pos": list(stats.num_accepted_tokens_per_pos),
+        "num_draft_tokens_per_pos": list(stats.num_draft_tokens_per_pos),
     }
 
 
@@ -174,4 +218,5 @@ def _stats_to_plain(stats: SchedulerStats) -> Plain:
         "num_skipped_waiting_requests": stats.num_skipped_waiting_reqs,
         "kv_cache_usage": stats.kv_cache_usage,
         "prefix_cache_stats": prefix_cache_stats_to_plain(stats.prefix_cache_stats),
+        "spec_decoding_stats": _spec_decoding_stats_to_plain(stats.spec_decoding_stats),
     }

@@ -8,19 +8,16 @@ Importing this module imports vLLM.
 
 import dataclasses
 
+from vllm.lora.request import LoRARequest
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 
 from .plain import Plain
 
 _AT_DEFAULT: dict[str, object] = {
-    "scheduled_spec_decode_tokens": {},
     "scheduled_encoder_inputs": {},
     "free_encoder_mm_hashes": [],
     "encoder_input_updates": {},
     "scheduled_encoder_input_stats": None,
-    "has_structured_output_requests": False,
-    "pending_structured_output_tokens": False,
-    "num_invalid_spec_tokens": None,
     "kv_connector_metadata": None,
     "has_sync_kv_loads": False,
     "aux_output_connector_metadata": None,
@@ -28,9 +25,7 @@ _AT_DEFAULT: dict[str, object] = {
     "ec_manager_metadata": None,
     "kv_cache_block_copies": None,
     "kv_connector_block_state": None,
-    "num_spec_tokens_to_schedule": 0,
     "num_common_prefix_blocks": [],
-    "skip_drafts": False,
 }
 """What a scheduler without drafts, encoder inputs, grammars and connectors says."""
 
@@ -42,12 +37,16 @@ _CARRIED_OVER = {
     "finished_req_ids",
     "preempted_req_ids",
     "new_block_ids_to_zero",
+    "scheduled_spec_decode_tokens",
+    "has_structured_output_requests",
+    "pending_structured_output_tokens",
+    "num_invalid_spec_tokens",
+    "num_spec_tokens_to_schedule",
+    "skip_drafts",
 }
 
 _NEW_REQUEST_AT_DEFAULT: dict[str, object] = {
     "mm_features": [],
-    "pooling_params": None,
-    "lora_request": None,
     "prompt_embeds": None,
     "prompt_is_token_ids": None,
     "replay_start": 0,
@@ -61,6 +60,8 @@ assert {field.name for field in dataclasses.fields(NewRequestData)} == {
     "block_ids",
     "num_computed_tokens",
     "prefill_token_ids",
+    "pooling_params",
+    "lora_request",
     *_NEW_REQUEST_AT_DEFAULT,
 }
 
@@ -78,6 +79,14 @@ def scheduler_output_to_plain(output: SchedulerOutput, step_id: int) -> Plain:
         "preempted_request_ids": sorted(output.preempted_req_ids or ()),
         "finished_request_ids": sorted(output.finished_req_ids),
         "new_block_ids_to_zero": _copy(output.new_block_ids_to_zero),
+        "scheduled_spec_token_ids": [
+            [request_id, list(ids)] for request_id, ids in output.scheduled_spec_decode_tokens.items()
+        ],
+        "num_spec_tokens_to_schedule": output.num_spec_tokens_to_schedule,
+        "skip_drafts": output.skip_drafts,
+        "has_structured_output_requests": output.has_structured_output_requests,
+        "pending_structured_output_tokens": output.pending_structured_output_tokens,
+        "num_invalid_spec_tokens": _pairs(output.num_invalid_spec_tokens),
     }
 
 
@@ -96,11 +105,23 @@ def _new_request_to_plain(new: NewRequestData) -> Plain:
         "block_ids": [list(ids) for ids in new.block_ids],
         "num_computed_tokens": new.num_computed_tokens,
         "prefill_token_ids": _copy(new.prefill_token_ids),
+        "lora": lora_to_plain(new.lora_request),
+        "pooling": new.pooling_params is not None,
     }
 
 
+def lora_to_plain(lora: LoRARequest | None) -> Plain:
+    """Give the normal form of an adapter."""
+    if lora is None:
+        return None
+    return {"name": lora.lora_name, "lora_id": lora.lora_int_id, "path": lora.lora_path}
+
+
+def _pairs(counts: dict[str, int] | None) -> Plain:
+    return None if counts is None else [list(item) for item in counts.items()]
+
+
 def _cached_requests_to_plain(cached: CachedRequestData) -> Plain:
-    assert_at_default(cached, {"new_token_ids": []})  # pipeline parallelism only
     return {
         "request_ids": list(cached.req_ids),
         "resumed_request_ids": sorted(cached.resumed_req_ids),  # a set there
@@ -110,6 +131,7 @@ def _cached_requests_to_plain(cached: CachedRequestData) -> Plain:
         ],
         "num_computed_tokens": list(cached.num_computed_tokens),
         "num_output_tokens": list(cached.num_output_tokens),
+        "new_token_ids": [list(ids) for ids in cached.new_token_ids],
     }
 
 

@@ -15,33 +15,39 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.metrics.stats import PrefixCacheStats
-from vllm.v1.request import Request
+from vllm.v1.request import Request, StreamingUpdate
 
 from .plain import Plain, hexadecimal
-from .vllm_emitted import kv_event_to_plain, prefill_stats_to_plain, prefix_cache_stats_to_plain
+from .vllm_emitted import (
+    events_to_plain,
+    kv_event_to_plain,
+    prefill_stats_to_plain,
+    prefix_cache_stats_to_plain,
+    reason_of,
+    spec_decode_metrics_to_plain,
+)
 from .vllm_outputs import assert_at_default
 
 _SCHEDULER_UNTOUCHED: dict[str, object] = {
-    "num_waiting_for_streaming_input": 0,
     "finished_recving_kv_req_ids": set(),
     "failed_recving_kv_req_ids": set(),
-    "grammar_compile_error_reqs": {},
     "encoder_cache_mismatch_reqs": set(),
     "sched_step_seq": 0,
     "processed_step_seq": 0,
     "deferred_loads": {},
 }
 _REQUEST_UNTOUCHED: dict[str, object] = {
-    "num_output_placeholders": 0,
-    "next_decode_eligible_step": 0,
     "last_sched_seq": 0,
-    "spec_token_ids": [],
     "shared_prefix_boundary": 0,
     "replay_start": 0,
-    "stop_reason": None,
-    "resumable": False,
-    "streaming_queue": None,
 }
+
+
+_STATUS_NAMES = {
+    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": "WAITING_FOR_GRAMMAR",
+    "WAITING_FOR_STREAMING_REQ": "WAITING_FOR_INPUT",
+}
+"""Statuses that have a shorter name here."""
 
 
 def scheduler_to_plain(scheduler: Scheduler) -> Plain:
@@ -56,6 +62,10 @@ def scheduler_to_plain(scheduler: Scheduler) -> Plain:
         "kv_holding_waiting": _ids(scheduler.kv_holding_waiting),
         "deferred": sorted(_ids(scheduler.deferred_waiting)),  # a set there
         "kv": _kv_cache_to_plain(scheduler.kv_cache_manager),
+        "num_waiting_for_input": scheduler.num_waiting_for_streaming_input,
+        "grammar_errors": [
+            [request_id, reason_of(error)] for request_id, error in scheduler.grammar_compile_error_reqs.items()
+        ],
         "pause_state": scheduler.pause_state.name,
         "current_step": scheduler.current_step,
         "num_executed_steps": scheduler.num_executed_steps,
@@ -79,7 +89,7 @@ def _request_to_plain(request: Request) -> Plain:
     assert_at_default(request, _REQUEST_UNTOUCHED)
     return {
         "request_id": request.request_id,
-        "status": request.status.name,
+        "status": _STATUS_NAMES.get(request.status.name, request.status.name),
         "num_computed_tokens": request.num_computed_tokens,
         "num_in_flight_tokens": request.num_in_flight_tokens,
         "is_prefill_chunk": request.is_prefill_chunk,
@@ -89,7 +99,34 @@ def _request_to_plain(request: Request) -> Plain:
         "num_stale_output_tokens": request.num_stale_output_tokens,
         "drop_stale_output": request.drop_stale_output,
         "prefill_stats": prefill_stats_to_plain(request.prefill_stats),
+        "num_output_placeholders": request.num_output_placeholders,
+        "spec_token_ids": list(request.spec_token_ids),
+        "next_decode_eligible_step": request.next_decode_eligible_step,
+        "spec_decode_metrics": spec_decode_metrics_to_plain(request.spec_decode_metrics),
+        "grammar": _grammar_to_plain(request),
+        "chunks": [_chunk_to_plain(chunk) for chunk in request.streaming_queue or ()],
+        "events": events_to_plain(request.events),
+        "stop_reason": request.stop_reason,
+        "prompt_token_ids": list(request.prompt_token_ids),
+        "max_tokens": request.max_tokens,
+        "arrival_time": request.arrival_time,
     }
+
+
+def _grammar_to_plain(request: Request) -> Plain:
+    """Give where the grammar stands, or why there is none, or None."""
+    if request.structured_output_request is None:
+        return None
+    grammar = request.structured_output_request.grammar
+    if isinstance(grammar, Exception):
+        return str(grammar)
+    return None if grammar is None else grammar.value.state
+
+
+def _chunk_to_plain(chunk: StreamingUpdate | None) -> Plain:
+    if chunk is None:
+        return None
+    return [list(chunk.prompt_token_ids), chunk.max_tokens, chunk.arrival_time]
 
 
 def _kv_cache_to_plain(manager: KVCacheManager) -> Plain:

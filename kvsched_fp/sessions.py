@@ -1,0 +1,151 @@
+"""Sessions: requests whose input comes in chunks.
+
+Rules
+-----
+[M-SESS-01] A resumable request that stops goes on with its next chunk, or waits for one; it keeps its blocks and
+    its row. It ends when the end marker comes up, or with an error, or from outside.
+[M-SESS-02] A chunk makes all known tokens but the last sampled one the prompt, and puts its own behind;
+    that last token was never computed. It brings its own sampling parameters (whether the prefix cache is read
+    stays as it was) and arrival time.
+[M-SESS-03] Chunks that come while the session is busy wait in order. One for a session that waits for input is
+    begun at once, where the session stands in its queue.
+[M-SESS-04] What a stop leaves in flight is stale and will be dropped; placeholders are given up, and what they
+    had counted as computed is not.
+[M-SESS-05] A session that goes on waits behind the others, like a new request.
+[M-SESS-06] The stop reason stays with the session, and is told with every output until another one
+    takes its place.
+[M-SESS-07] With look-ahead, the hash of a block that was kept may cover the token that a chunk discarded. It
+    stands for what is in the cache; when the session starts again from nothing, it is hashed anew.
+
+Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `_handle_stopped_request`,
+`_update_request_as_session`, `_enqueue_waiting_request`.
+"""
+
+import attrs
+from pyrsistent import pvector
+
+from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.errors import InvalidEvent
+from kvsched_fp.ids import BlockHash, RequestId
+from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.queues import queue_entry
+from kvsched_fp.release import end_request
+from kvsched_fp.request import (
+    Chunk,
+    Request,
+    RequestEventType,
+    RequestStatus,
+    known_tokens,
+    move,
+    num_known_tokens,
+)
+from kvsched_fp.transient import OpenState
+
+
+def end_or_continue(
+    open_state: OpenState, request_id: RequestId, status: RequestStatus, stop_reason: int | str | None
+) -> bool:
+    """Let a request that stopped end, or its session go on [M-SESS-01]; tell whether it goes on.
+
+    The caller takes it out of its queue, and puts a session that goes on into another [M-SESS-05].
+    """
+    request, progress = open_state.requests[request_id], open_state.progress[request_id]
+    at_end = progress.chunks[:1] == (None,)
+    if not request.resumable or status is RequestStatus.FINISHED_ERROR or at_end:
+        move(progress.status, status)
+        end_request(open_state, request_id)
+        return False
+    progress = attrs.evolve(
+        progress,
+        num_computed_tokens=progress.num_computed_tokens - progress.num_output_placeholders,
+        spec_token_ids=(),
+        drop_stale_output=True,
+        num_stale_output_tokens=progress.num_in_flight_tokens,
+        num_output_placeholders=0,
+        stop_reason=stop_reason,
+    )  # [M-SESS-04]
+    if not progress.chunks:
+        status = move(progress.status, RequestStatus.WAITING_FOR_INPUT)
+        open_state.progress[request_id] = attrs.evolve(progress, status=status)
+        open_state.num_waiting_for_input += 1
+        return True
+    chunk, *rest = progress.chunks
+    open_state.progress[request_id] = attrs.evolve(progress, chunks=tuple(rest))
+    assert chunk is not None
+    begin_chunk(open_state, request_id, chunk)
+    return True
+
+
+def begin_chunk(open_state: OpenState, request_id: RequestId, chunk: Chunk) -> None:
+    """Go on with the next input [M-SESS-02]."""
+    request, progress = open_state.requests[request_id], open_state.progress[request_id]
+    config = open_state.config
+    num_kept = num_known_tokens(request, progress) - 1
+    if progress.num_computed_tokens > num_kept:
+        # Only drafts that came for a request with a step in flight lead here; the reference gives up.
+        allowed = f"a session with at most {num_kept} computed tokens: it has {progress.num_computed_tokens}"
+        raise InvalidEvent("request_id", request_id, allowed)
+    prompt_token_ids = (*known_tokens(request, progress, 0, num_kept), *chunk.prompt_token_ids)
+    request = attrs.evolve(
+        request,
+        prompt_token_ids=prompt_token_ids,
+        sampling_params=attrs.evolve(
+            chunk.sampling_params,
+            skip_reading_prefix_cache=request.sampling_params.skip_reading_prefix_cache,
+        ),
+        arrival_time=chunk.arrival_time,
+    )
+    block_hashes = progress.block_hashes[: num_kept // config.block_size]
+    block_hashes = _extend_hashes(config, request, block_hashes, prompt_token_ids)
+    if progress.status is RequestStatus.WAITING_FOR_INPUT:
+        open_state.num_waiting_for_input -= 1
+    open_state.requests[request_id] = request
+    open_state.progress[request_id] = attrs.evolve(
+        progress,
+        status=move(progress.status, RequestStatus.WAITING),
+        output_token_ids=pvector(),
+        block_hashes=block_hashes,
+        events=open_state.with_event(progress, RequestEventType.QUEUED),
+    )
+
+
+def renew_hashes(open_state: OpenState, request_id: RequestId) -> None:
+    """Hash a session anew that starts again from nothing [M-SESS-07]."""
+    request, progress = open_state.requests[request_id], open_state.progress[request_id]
+    known = known_tokens(request, progress, 0, num_known_tokens(request, progress))
+    block_hashes = _extend_hashes(open_state.config, request, (), known)
+    open_state.progress[request_id] = attrs.evolve(progress, block_hashes=block_hashes)
+
+
+def _extend_hashes(
+    config: SchedulerConfig,
+    request: Request,
+    block_hashes: tuple[BlockHash, ...],
+    token_ids: tuple[int, ...],
+) -> tuple[BlockHash, ...]:
+    """Append the hashes of the blocks behind those that are hashed; `token_ids` are all known tokens."""
+    if not config.enable_prefix_caching:
+        return block_hashes
+    num_hashed = len(block_hashes) * config.block_size
+    return extend_block_hashes(
+        config.block_hasher,
+        block_hashes,
+        token_ids[num_hashed:],
+        num_hashed,
+        config.block_size,
+        request.cache_salt,
+        request.lora,
+        config.num_hash_lookahead_tokens,
+    )
+
+
+def enqueue(open_state: OpenState, request_id: RequestId) -> None:
+    """Let a request wait: with those that hold blocks if it does, deferred if something outside holds it."""
+    progress = open_state.progress[request_id]
+    if progress.status is not RequestStatus.WAITING:
+        open_state.deferred = open_state.deferred.add(request_id)
+    entry = queue_entry(open_state.requests[request_id])
+    if progress.num_computed_tokens > 0:
+        open_state.kv_holding_waiting = open_state.kv_holding_waiting.add(entry)
+    else:
+        open_state.waiting = open_state.waiting.add(entry)
