@@ -48,21 +48,38 @@ def _freeze_ids(request_ids: Iterable[RequestId] | None) -> tuple[RequestId, ...
         raise InvalidEvent("request_ids", request_ids, "ids of live requests, or None for all") from None
 
 
-def _is_a(kind: type, allowed: str) -> "Callable[[object, attrs.Attribute[Any], object], None]":
-    """Make a validator that refuses values of any other type."""
+Check: TypeAlias = Callable[[str, object], None]
+"""Given the name of a field and a value, refuses a value of the wrong type.
 
-    def check(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+Each is applied where an event is made, and where a function takes the same value without an event.
+"""
+
+
+def _make_check(kind: type, allowed: str) -> Check:
+    """Make the check for values of exactly one type."""
+
+    def check(field: str, value: object) -> None:
         if type(value) is not kind:
-            raise InvalidEvent(attribute.name, value, allowed)
+            raise InvalidEvent(field, value, allowed)
 
     return check
+
+
+def _checked_by(check: Check) -> "Callable[[object, attrs.Attribute[Any], object], None]":
+    """Make the validator of a field."""
+    return lambda _, attribute, value: check(attribute.name, value)
+
+
+check_request = _make_check(Request, "a Request")
+check_flag = _make_check(bool, "True or False")
+check_pause_state = _make_check(PauseState, ", ".join(map(str, PauseState)))
 
 
 @attrs.frozen(kw_only=True)
 class StepResult:
     """What the model runner returned for one step. Upstream: `v1/outputs.py::ModelRunnerOutput`."""
 
-    step_id: StepId = attrs.field(validator=_is_a(int, "the number of a step"))
+    step_id: StepId = attrs.field(validator=_checked_by(_make_check(int, "the number of a step")))
     """The step that this answers; it must be the oldest in flight."""
     sampled_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(
         factory=OrderedMap, converter=_freeze_tokens
@@ -70,11 +87,14 @@ class StepResult:
     """The tokens sampled for each scheduled request; a request that sampled none may be left out."""
 
 
+check_result = _make_check(StepResult, "a StepResult")
+
+
 @attrs.frozen
 class AddRequest:
     """A client sent a request."""
 
-    request: Request = attrs.field(validator=_is_a(Request, "a Request"))
+    request: Request = attrs.field(validator=_checked_by(check_request))
     """Its id must not be live."""
 
 
@@ -97,7 +117,7 @@ class FinishRequests:
 class Schedule:
     """The engine asks for the next step."""
 
-    throttle_prefills: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
+    throttle_prefills: bool = attrs.field(default=False, validator=_checked_by(check_flag))
     """Whether the data-parallel cadence holds prompts back in this step."""
 
 
@@ -105,7 +125,7 @@ class Schedule:
 class Update:
     """The model runner returned the oldest step in flight."""
 
-    result: StepResult = attrs.field(validator=_is_a(StepResult, "a StepResult"))
+    result: StepResult = attrs.field(validator=_checked_by(check_result))
     """What it returned."""
 
 
@@ -113,7 +133,7 @@ class Update:
 class SetPauseState:
     """The engine is paused or goes on."""
 
-    pause_state: PauseState
+    pause_state: PauseState = attrs.field(validator=_checked_by(check_pause_state))
     """From now on."""
 
 
@@ -121,7 +141,7 @@ class SetPauseState:
 class ResetPrefixCache:
     """Forget all cached blocks, as after a change of weights."""
 
-    reset_running_requests: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
+    reset_running_requests: bool = attrs.field(default=False, validator=_checked_by(check_flag))
     """Preempt what runs first, so that the reset cannot fail."""
 
 

@@ -22,8 +22,9 @@ from collections.abc import Iterable
 
 import attrs
 
+from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import InvalidEvent
-from kvsched_fp.events import FinishRequests, PauseState
+from kvsched_fp.events import FinishRequests, PauseState, check_flag, check_pause_state, check_request
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache import coordinator
 from kvsched_fp.kvcache.hashing import extend_block_hashes
@@ -39,18 +40,11 @@ def add_request(state: SchedulerState, request: Request) -> SchedulerState:
 
     Raises `InvalidEvent` for an id that is live, or a prompt longer than `max_model_len`.
     """
-    if not isinstance(request, Request):
-        raise InvalidEvent("request", request, "a Request")
-    config = state.config
+    check_request("request", request)
     request_id = request.request_id
     if request_id in state.requests:
         raise InvalidEvent("request_id", request_id, "an id that is not live")
-    if request.num_prompt_tokens > config.max_model_len:
-        raise InvalidEvent(
-            "prompt_token_ids",
-            f"{request.num_prompt_tokens} tokens",
-            f"at most max_model_len = {config.max_model_len} tokens",
-        )
+    require_prompt_fits(request, state.config)
     return attrs.evolve(
         state,
         requests=state.requests.set(request_id, request),
@@ -59,6 +53,16 @@ def add_request(state: SchedulerState, request: Request) -> SchedulerState:
         num_added=state.num_added + 1,
         waiting=state.waiting.add(queue_entry(request)),
     )
+
+
+def require_prompt_fits(request: Request, config: SchedulerConfig) -> None:
+    """Raise `InvalidEvent` for a prompt longer than `max_model_len` [M-LIFE-01]."""
+    if request.num_prompt_tokens > config.max_model_len:
+        raise InvalidEvent(
+            "prompt_token_ids",
+            f"{request.num_prompt_tokens} tokens",
+            f"at most max_model_len = {config.max_model_len} tokens",
+        )
 
 
 def _first_progress(state: SchedulerState, request: Request) -> Progress:
@@ -100,16 +104,18 @@ def finish_requests(
 
 def set_pause_state(state: SchedulerState, pause_state: PauseState) -> SchedulerState:
     """Pause, or go on [M-LIFE-03]. Raises `InvalidEvent` for anything but a `PauseState`."""
-    if not isinstance(pause_state, PauseState):
-        allowed = ", ".join(f"PauseState.{member.name}" for member in PauseState)
-        raise InvalidEvent("pause_state", pause_state, allowed)
+    check_pause_state("pause_state", pause_state)
     return attrs.evolve(state, pause_state=pause_state)
 
 
 def reset_prefix_cache(
     state: SchedulerState, *, reset_running_requests: bool = False
 ) -> tuple[SchedulerState, bool]:
-    """Forget all cached blocks; tell whether it was done [K-RESET-01, K-RESET-02]."""
+    """Forget all cached blocks; tell whether it was done [K-RESET-01, K-RESET-02].
+
+    Raises `InvalidEvent` if `reset_running_requests` is not a bool.
+    """
+    check_flag("reset_running_requests", reset_running_requests)
     if reset_running_requests:
         state = _preempt_all(state)
     kv, done = coordinator.reset_prefix_cache(state.kv, state.config)

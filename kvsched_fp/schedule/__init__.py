@@ -27,9 +27,10 @@ __all__ = ["run_phases", "schedule"]
 def schedule(
     state: SchedulerState, *, throttle_prefills: bool = False
 ) -> tuple[SchedulerState, SchedulerOutput]:
-    """Plan the next step. Never fails; a step in which nothing can be done is empty.
+    """Plan the next step. A step in which nothing can be done is empty.
 
-    `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01].
+    `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01]. Raises `InvalidEvent` if it is
+    not a bool, and for nothing else.
     """
     plan = Plan(state, throttle_prefills=throttle_prefills)
     run_phases(plan)

@@ -18,7 +18,7 @@ Rules
 Upstream: the head of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
 
-from kvsched_fp.events import PauseState
+from kvsched_fp.events import PauseState, check_flag
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import BlockIds
 from kvsched_fp.state import SchedulerState, num_waiting_requests
@@ -47,6 +47,7 @@ class Plan(OpenState):
     )
 
     def __init__(self, state: SchedulerState, *, throttle_prefills: bool) -> None:
+        check_flag("throttle_prefills", throttle_prefills)
         super().__init__(state)
         config = state.config
         self.pause_state = state.pause_state

@@ -11,7 +11,7 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler.update_from_output`.
 """
 
 from kvsched_fp.errors import InvalidEvent
-from kvsched_fp.events import StepResult
+from kvsched_fp.events import StepResult, check_result
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.request import check_token_ids
 from kvsched_fp.state import SchedulerState
@@ -26,7 +26,7 @@ def update(state: SchedulerState, result: StepResult) -> SchedulerState:
     """Take in `result`; what it tells the clients is in `emitted` of the new state.
 
     Raises `InvalidEvent` if the result is not for the oldest step in flight, names a request that
-    was not scheduled, or brings something that is not a token id.
+    was not scheduled, brings something that is not a token id, or is one of an earlier request [U-TOK-08].
     """
     output = _check_result(state, result)
     sampled = result.sampled_token_ids
@@ -40,8 +40,7 @@ def update(state: SchedulerState, result: StepResult) -> SchedulerState:
 
 def _check_result(state: SchedulerState, result: StepResult) -> SchedulerOutput:
     """Give the output that `result` answers, or refuse it [U-STEP-01, U-STEP-02]."""
-    if not isinstance(result, StepResult):
-        raise InvalidEvent("result", result, "a StepResult")
+    check_result("result", result)
     if not state.in_flight:
         raise InvalidEvent("step_id", result.step_id, "nothing: no step is in flight")
     output = state.in_flight[0]

@@ -7,12 +7,13 @@ from kvsched_fp.transient import OpenState
 
 
 class Results(OpenState):
-    """The opened state, the outputs per client and the requests that stopped."""
+    """The opened state, which step is taken in, the outputs per client and the requests that stopped."""
 
-    __slots__ = ("outputs", "stopped")
+    __slots__ = ("outputs", "step_id", "stopped")
 
     def __init__(self, state: SchedulerState) -> None:
         super().__init__(state)
+        self.step_id = state.in_flight[0].step_id
         self.outputs: dict[int, list[EngineOutput]] = {}
         self.stopped: set[RequestId] = set()
 

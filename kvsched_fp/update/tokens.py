@@ -13,6 +13,8 @@ Rules
 [U-TOK-06] A request that stopped gives everything back at once, in the order of the batch, so that the
     free list does not depend on anything else.
 [U-TOK-07] The first output of a request carries the statistics of its prefill.
+[U-TOK-08] A result of more tokens than the stale share of its request is of a former request of that id. It
+    is refused for as long as the id is live: the reference fails an assertion there.
 
 Upstream: the loop of `v1/core/sched/scheduler.py::Scheduler.update_from_output`,
 `_update_request_with_output`.
@@ -22,6 +24,7 @@ import attrs
 from pyrsistent import PVector
 
 from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache.coordinator import num_cached_tokens
 from kvsched_fp.kvcache.hashing import extend_block_hashes
@@ -52,7 +55,7 @@ def take_in_tokens(
         return  # [U-TOK-02]
     num_stale_output_tokens = progress.num_stale_output_tokens
     if num_stale_output_tokens > 0:
-        num_stale_output_tokens -= num_scheduled_tokens  # [U-TOK-03]
+        num_stale_output_tokens = _drain(results, request_id, num_stale_output_tokens, num_scheduled_tokens)
         if progress.drop_stale_output:
             sampled_token_ids = ()
     num_in_flight_tokens = progress.num_in_flight_tokens - num_scheduled_tokens  # [U-TOK-01]
@@ -84,6 +87,18 @@ def take_in_tokens(
         output_token_ids,
         _hash_new_blocks(results.config, request, progress, output_token_ids),
     )
+
+
+def _drain(results: Results, request_id: RequestId, num_stale_tokens: int, num_tokens: int) -> int:
+    """Give what is left of a stale share behind `num_tokens` of a result [U-TOK-03, U-TOK-08]."""
+    if num_tokens > num_stale_tokens:
+        raise InvalidEvent(
+            "step_id",
+            results.step_id,
+            f"a step with at most {num_stale_tokens} tokens of request {request_id!r}; this one has "
+            f"{num_tokens}, of an earlier request of that id: end {request_id!r} first",
+        )
+    return num_stale_tokens - num_tokens
 
 
 def _append_until_stop(

@@ -1,6 +1,7 @@
 """Where the reference itself gives up: an assertion of its own fails on events that it accepted.
 
-There is nothing to compare then, and no engine would go on. The history ends there, and is counted.
+We refuse such an event [U-TOK-08]. There is nothing to compare then, and no engine would go on. The history
+ends there, and is counted.
 """
 
 from kvsched_fp import Event, SchedulerState, Update
@@ -13,9 +14,11 @@ reference asserts that a stale share never goes below zero.
 """
 
 
-def is_known_crash(before: SchedulerState, event: Event, raised: str) -> bool:
-    """Tell whether the reference is known to raise `raised` at `event`."""
-    if not isinstance(event, Update) or not raised.startswith("AssertionError"):
+def is_known_crash(before: SchedulerState, event: Event, theirs: str, ours: str) -> bool:
+    """Tell whether the reference is known to raise `theirs` at `event`, where we refuse it with `ours`."""
+    if not isinstance(event, Update) or not theirs.startswith("AssertionError"):
+        return False
+    if not ours.startswith("InvalidEvent: step_id: "):
         return False
     return any(
         0 < before.progress[request_id].num_stale_output_tokens < num_tokens

@@ -3,7 +3,7 @@
 from kvsched_fp import Event, SchedulerConfig, SchedulerState, Update, initial_state, step
 from kvsched_fp.kvcache.coordinator import KVCache
 from kvsched_fp.kvcache.pool import as_tuple
-from kvsched_fp.state import live_request_ids
+from kvsched_fp.state import live_request_ids, num_unfinished_requests
 
 from .plain import Plain, to_plain
 
@@ -44,6 +44,7 @@ def state_to_plain(state: SchedulerState) -> Plain:
         "deferred": to_plain(state.deferred),
         "kv": _kv_cache_to_plain(state.kv),
         "pause_state": state.pause_state.name,
+        "num_unfinished_requests": num_unfinished_requests(state),
         "current_step": state.current_step,
         "num_executed_steps": state.num_executed_steps,
         "last_prefill_step": state.last_prefill_step,

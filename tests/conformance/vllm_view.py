@@ -57,6 +57,7 @@ def scheduler_to_plain(scheduler: Scheduler) -> Plain:
         "deferred": sorted(_ids(scheduler.deferred_waiting)),  # a set there
         "kv": _kv_cache_to_plain(scheduler.kv_cache_manager),
         "pause_state": scheduler.pause_state.name,
+        "num_unfinished_requests": scheduler.get_num_unfinished_requests(),
         "current_step": scheduler.current_step,
         "num_executed_steps": scheduler.num_executed_steps,
         "last_prefill_step": scheduler.last_prefill_step,
