@@ -121,7 +121,7 @@ class SchedulerConfig:
     max_num_active_seqs: int | None = None
     """The most requests admitted to run, at most `max_num_seqs`; None means `max_num_seqs`."""
     max_num_batched_tokens: int = 2048
-    """The input budget of a step, in tokens."""
+    """The input budget of a step, in tokens; at least `max_num_seqs`."""
     max_num_scheduled_tokens: int | None = None
     """The token budget of a step; None means `max_num_batched_tokens`."""
     use_v2_model_runner: bool = True
@@ -133,7 +133,8 @@ class SchedulerConfig:
     enable_chunked_prefill: bool = True
     """Whether a prompt may be computed in pieces."""
     long_prefill_token_threshold: int = 0
-    """The most tokens of one request in a step while others are there; 0 for no limit."""
+    """The most tokens of one request in a step while others are there, at most `max_model_len`; 0 for no
+    limit."""
     long_prefill_token_threshold_adaptive: bool = False
     """Never let that threshold cut below an even share of the input budget."""
     scheduler_reserve_full_isl: bool = True
@@ -337,6 +338,18 @@ def _check_limits(config: SchedulerConfig) -> None:
 
 
 def _check_cross_fields(config: SchedulerConfig) -> None:
+    _check_limits_of_a_step(config)
+    _check_kv_cache(config)
+
+
+def _check_limits_of_a_step(config: SchedulerConfig) -> None:
+    """Refuse what `SchedulerConfig.verify_max_model_len` of the reference refuses."""
+    if config.max_num_batched_tokens < config.max_num_seqs:
+        raise InvalidConfig(
+            "max_num_batched_tokens",
+            config.max_num_batched_tokens,
+            f"at least max_num_seqs = {config.max_num_seqs}",
+        )
     if config.max_num_active > config.max_num_seqs:
         raise InvalidConfig(
             "max_num_active_seqs",
@@ -367,6 +380,12 @@ def _check_cross_fields(config: SchedulerConfig) -> None:
             config.max_num_new_slots_for_drafting,
             f"less than max_num_batched_tokens = {config.max_num_batched_tokens}",
         )
+    if config.long_prefill_token_threshold > config.max_model_len:
+        raise InvalidConfig(
+            "long_prefill_token_threshold",
+            config.long_prefill_token_threshold,
+            f"at most max_model_len = {config.max_model_len}",
+        )
     if not config.enable_chunked_prefill:
         for name in ("max_num_batched_tokens", "max_num_scheduled_tokens"):
             budget = getattr(config, name)
@@ -377,6 +396,9 @@ def _check_cross_fields(config: SchedulerConfig) -> None:
                     f"at least max_model_len = {config.max_model_len} "
                     "while enable_chunked_prefill is false",
                 )
+
+
+def _check_kv_cache(config: SchedulerConfig) -> None:
     if not config.kv_cache_groups:
         raise InvalidConfig("kv_cache_groups", (), "at least one group")
     for index, group in enumerate(config.kv_cache_groups):

@@ -11,7 +11,18 @@
 | `OracleBug`          | ours                                | the state from before, as it was |
 """
 
+import enum
 from pathlib import Path
+
+
+class Missing(enum.Enum):
+    """The value, in an error, of a field that is needed and not there."""
+
+    MISSING = "missing"
+
+
+MISSING = Missing.MISSING
+"""Its only member."""
 
 
 class KvschedError(Exception):
@@ -31,7 +42,8 @@ class InvalidInputError(KvschedError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        return f"{self.field}: got {shorten(self.value)}; allowed: {self.allowed}"
+        got = "missing" if self.value is MISSING else f"got {shorten(self.value)}"
+        return f"{self.field}: {got}; allowed: {self.allowed}"
 
 
 class InvalidConfig(InvalidInputError):  # noqa: N818  the names in errors.py are the project's vocabulary

@@ -63,12 +63,19 @@ def _freeze_drafts(tokens: Mapping[RequestId, Iterable[int]]) -> OrderedMap[Requ
     return _freeze_token_map("draft_token_ids", tokens)
 
 
-def _is_a(kind: type, allowed: str) -> "Callable[[object, attrs.Attribute[Any], object], None]":
-    """Make a validator that refuses values of any other type."""
+Check: TypeAlias = Callable[[str, object], None]
+"""Given the name of a field and a value, refuses a value of the wrong type.
 
-    def check(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+Each is applied where an event is made, and where a function takes the same value without an event.
+"""
+
+
+def _make_check(kind: type, allowed: str) -> Check:
+    """Make the check for values of exactly one type."""
+
+    def check(field: str, value: object) -> None:
         if type(value) is not kind:
-            raise InvalidEvent(attribute.name, value, allowed)
+            raise InvalidEvent(field, value, allowed)
 
     return check
 
@@ -78,11 +85,21 @@ def _check_time(_: object, attribute: "attrs.Attribute[Any]", value: object) -> 
         raise InvalidEvent(attribute.name, value, "a number")
 
 
+def _checked_by(check: Check) -> "Callable[[object, attrs.Attribute[Any], object], None]":
+    """Make the validator of a field."""
+    return lambda _, attribute, value: check(attribute.name, value)
+
+
+check_request = _make_check(Request, "a Request")
+check_flag = _make_check(bool, "True or False")
+check_pause_state = _make_check(PauseState, ", ".join(map(str, PauseState)))
+
+
 @attrs.frozen(kw_only=True)
 class StepResult:
     """What the model runner returned for one step. Upstream: `v1/outputs.py::ModelRunnerOutput`."""
 
-    step_id: StepId = attrs.field(validator=_is_a(int, "the number of a step"))
+    step_id: StepId = attrs.field(validator=_checked_by(_make_check(int, "the number of a step")))
     """The step that this answers; it must be the oldest in flight."""
     sampled_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(
         factory=OrderedMap, converter=_freeze_tokens
@@ -92,11 +109,14 @@ class StepResult:
     """The pooling requests whose output came with it."""
 
 
+check_result = _make_check(StepResult, "a StepResult")
+
+
 @attrs.frozen
 class AddRequest:
     """A client sent a request."""
 
-    request: Request = attrs.field(validator=_is_a(Request, "a Request"))
+    request: Request = attrs.field(validator=_checked_by(check_request))
     """Its id must not be live, unless it is the next input of a session."""
     time: float = attrs.field(default=0.0, validator=_check_time)
     """Seconds on the caller's clock, for the events of requests."""
@@ -121,7 +141,7 @@ class FinishRequests:
 class Schedule:
     """The engine asks for the next step."""
 
-    throttle_prefills: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
+    throttle_prefills: bool = attrs.field(default=False, validator=_checked_by(check_flag))
     """Whether the data-parallel cadence holds prompts back in this step."""
     time: float = attrs.field(default=0.0, validator=_check_time)
     """Seconds on the caller's clock, for the events of requests."""
@@ -131,7 +151,7 @@ class Schedule:
 class Update:
     """The model runner returned the oldest step in flight."""
 
-    result: StepResult = attrs.field(validator=_is_a(StepResult, "a StepResult"))
+    result: StepResult = attrs.field(validator=_checked_by(check_result))
     """What it returned."""
     time: float = attrs.field(default=0.0, validator=_check_time)
     """Seconds on the caller's clock, for the events of requests."""
@@ -149,7 +169,7 @@ class UpdateDrafts:
 class UpdateDraftsInFlight:
     """The drafts of a step that is in flight became known: they take the place of its placeholders."""
 
-    step_id: StepId = attrs.field(validator=_is_a(int, "the number of a step"))
+    step_id: StepId = attrs.field(validator=_checked_by(_make_check(int, "the number of a step")))
     """The step, one of those in flight."""
     draft_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(converter=_freeze_drafts)
     """Per live request, its drafts; more than it has placeholders are cut, fewer are padded with -1."""
@@ -176,7 +196,7 @@ class GrammarFailed:
 
     request_id: RequestId
     """A request that waits for a grammar."""
-    message: str = attrs.field(validator=_is_a(str, "a text"))
+    message: str = attrs.field(validator=_checked_by(_make_check(str, "a text")))
     """Why, for the client."""
 
 
@@ -184,7 +204,7 @@ class GrammarFailed:
 class SetPauseState:
     """The engine is paused or goes on."""
 
-    pause_state: PauseState
+    pause_state: PauseState = attrs.field(validator=_checked_by(check_pause_state))
     """From now on."""
 
 
@@ -192,7 +212,7 @@ class SetPauseState:
 class ResetPrefixCache:
     """Forget all cached blocks, as after a change of weights."""
 
-    reset_running_requests: bool = attrs.field(default=False, validator=_is_a(bool, "True or False"))
+    reset_running_requests: bool = attrs.field(default=False, validator=_checked_by(check_flag))
     """Preempt what runs first, so that the reset cannot fail."""
     time: float = attrs.field(default=0.0, validator=_check_time)
     """Seconds on the caller's clock, for the events of requests."""

@@ -19,6 +19,7 @@ def explain(state: SchedulerState, *, throttle_prefills: bool = False) -> tuple[
     """Give one reason per live request, for the step that `schedule(state)` would plan.
 
     Requests come in the order in which they are looked at; those that are not reached come last.
+    Raises `InvalidEvent` if `throttle_prefills` is not a bool.
     """
     plan = _ExplainingPlan(state, throttle_prefills=throttle_prefills)
     run_phases(plan)

@@ -29,7 +29,7 @@ import attrs
 
 from kvsched_fp.config import RunnerType, SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.errors import InvalidEvent
-from kvsched_fp.events import FinishRequests, PauseState
+from kvsched_fp.events import FinishRequests, PauseState, check_flag, check_pause_state, check_request
 from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache import coordinator
@@ -56,8 +56,7 @@ def add_request(state: SchedulerState, request: Request, *, time: float = 0.0) -
     session's, a session that got its end marker, a prompt longer than `max_model_len`, or a request that
     the configured model cannot serve.
     """
-    if not isinstance(request, Request):
-        raise InvalidEvent("request", request, "a Request")
+    check_request("request", request)
     _check_request(state.config, request)
     request_id = request.request_id
     open_state = OpenState(state, time)
@@ -194,16 +193,18 @@ def _answer_grammar(
 
 def set_pause_state(state: SchedulerState, pause_state: PauseState) -> SchedulerState:
     """Pause, or go on [M-LIFE-03]. Raises `InvalidEvent` for anything but a `PauseState`."""
-    if not isinstance(pause_state, PauseState):
-        allowed = ", ".join(f"PauseState.{member.name}" for member in PauseState)
-        raise InvalidEvent("pause_state", pause_state, allowed)
+    check_pause_state("pause_state", pause_state)
     return attrs.evolve(state, pause_state=pause_state)
 
 
 def reset_prefix_cache(
     state: SchedulerState, *, reset_running_requests: bool = False, time: float = 0.0
 ) -> tuple[SchedulerState, bool]:
-    """Forget all cached blocks; tell whether it was done [K-RESET-01, K-RESET-02]."""
+    """Forget all cached blocks; tell whether it was done [K-RESET-01, K-RESET-02].
+
+    Raises `InvalidEvent` if `reset_running_requests` is not a bool.
+    """
+    check_flag("reset_running_requests", reset_running_requests)
     if reset_running_requests:
         state = _preempt_all(state, time)
     kv, done = coordinator.reset_prefix_cache(state.kv, state.config)

@@ -40,6 +40,10 @@ class OrderedMap(Mapping[K, V]):
     def __contains__(self, key: object) -> bool:
         return key in self._items
 
+    def get(self, key: K, default: Any = None) -> Any:
+        """Give the value of a key, or `default`."""
+        return self._items.get(key, default)
+
     def keys(self) -> KeysView[K]:
         """Give the keys, in order."""
         return self._items.keys()

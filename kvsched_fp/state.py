@@ -89,9 +89,26 @@ def initial_state(config: SchedulerConfig) -> SchedulerState:
     )
 
 
+def num_unfinished_requests(state: SchedulerState) -> int:
+    """Count the live requests that the pause state lets be scheduled.
+
+    Upstream: `v1/core/sched/scheduler.py::Scheduler.get_num_unfinished_requests`.
+    """
+    match state.pause_state:
+        case PauseState.PAUSED_ALL:
+            return 0
+        case PauseState.PAUSED_NEW:
+            return len(state.running) + len(state.kv_holding_waiting)
+        case PauseState.UNPAUSED:
+            return len(state.running) + num_waiting_requests(state)
+
+
 def has_unfinished_requests(state: SchedulerState) -> bool:
-    """Tell whether any request is live."""
-    return len(state.requests) > 0
+    """Tell whether there is anything that may be scheduled; `state.requests` tells whether any is live.
+
+    Upstream: `v1/core/sched/interface.py::SchedulerInterface.has_unfinished_requests`.
+    """
+    return num_unfinished_requests(state) > 0
 
 
 def num_waiting_requests(state: SchedulerState) -> int:

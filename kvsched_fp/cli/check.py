@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from kvsched_fp.cli.checks import DEFAULT_INTERVAL, CheckMode
 from kvsched_fp.cli.failures import EXIT_DIFFERENT
+from kvsched_fp.cli.options import check_mode, check_options, option
 from kvsched_fp.cli.progress import CheckProgress
 from kvsched_fp.cli.trace_checking import CheckOptions, FileReport, check_files, size_of
+from kvsched_fp.cli.usage import command
 from kvsched_fp.trace.bundled import bundled_traces
 
 _EPILOG = """\b
@@ -20,31 +21,17 @@ none differs); 130 interrupted.
 """
 
 
-@click.command(epilog=_EPILOG)
+@command(epilog=_EPILOG)
 @click.argument("traces", nargs=-1, type=click.Path(path_type=Path), metavar="[TRACE]...")
-@click.option(
-    "--check",
-    "check_name",
-    type=click.Choice([member.value for member in CheckMode]),
-    help="Check the invariants: all after every event; the cheap ones after every event and the whole "
-    "state now and then; or none.  [default: every for the bundled traces, else sampled]",
-)
-@click.option(
-    "--check-every",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=DEFAULT_INTERVAL,
-    show_default=True,
-    help="With --check sampled: check the whole state at every N-th event.",
-)
-@click.option(
+@check_options("the bundled traces")
+@option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
     help="Check this many files at a time.  [default: one per processor]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bar, and nothing about traces that are identical.")
+@option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@option("--quiet", is_flag=True, help="No progress bar, and nothing about traces that are identical.")
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -63,10 +50,7 @@ def check(
     """
     with ExitStack() as stack:
         paths = traces or tuple(stack.enter_context(bundled_traces()))
-        default_check = CheckMode.SAMPLED if traces else CheckMode.EVERY
-        options = CheckOptions(
-            mode=default_check if check_name is None else CheckMode(check_name), interval=check_every
-        )
+        options = CheckOptions(mode=check_mode(check_name, is_bundled=not traces), interval=check_every)
         progress = stack.enter_context(CheckProgress(sum(map(size_of, paths)), visible=not quiet))
         reports = list(check_files(paths, options, jobs, progress.update))
     if as_json:

@@ -74,14 +74,15 @@ class Checker:
             return
         self._num_events += 1
         try:
-            self.num_checked += self._check_step(
-                happened.before, happened.event, happened.after, happened.outcome
-            )
+            # The state first: in the order of the catalogue, what is told is the first that is broken.
             if self._num_events % self._interval == 0:
                 self.num_checked += check_full(happened.after)
                 self._unchecked = None
             else:
                 self._unchecked = happened
+            self.num_checked += self._check_step(
+                happened.before, happened.event, happened.after, happened.outcome
+            )
         except InvariantViolation as violation:
             raise self._located(violation, happened) from violation
 

@@ -50,7 +50,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 def read_config_file(path: Path) -> dict[str, Any]:
     """Read the plain values in a TOML or JSON file."""
     field = f"config file {str(path)!r}"
-    if path.suffix.lower() not in {".toml", ".json"}:
+    if path.suffix.lower() not in {".toml", ".json"} and not path.is_dir():
         raise InvalidConfig(field, path.suffix, _ALLOWED_FILE)
     try:
         content = path.read_bytes()

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kvsched_fp.cli.options import option
+from kvsched_fp.cli.usage import command
 from kvsched_fp.errors import TraceError
 from kvsched_fp.events import Schedule
 from kvsched_fp.explain import explain as explain_step
@@ -17,6 +19,11 @@ from kvsched_fp.state import SchedulerState
 from kvsched_fp.trace.difference import Difference, plain
 from kvsched_fp.trace.reader import open_trace_reader
 from kvsched_fp.trace.replay import replay
+
+_EPILOG = """\b
+Exit codes: 0 explained, also where the trace has something else; 2 the trace cannot be read, or there is no
+such step or request; 130 interrupted.
+"""
 
 
 @attrs.frozen
@@ -37,13 +44,11 @@ class Explanation:
     """Where the trace has something else."""
 
 
-@click.command()
+@command(epilog=_EPILOG)
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option(
-    "--step", "step_id", type=click.IntRange(min=1), required=True, metavar="N", help="Which step."
-)
-@click.option("--request", "request_id", metavar="ID", help="Explain this request only.")
-@click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
+@option("--step", "step_id", type=click.IntRange(min=1), required=True, metavar="N", help="Which step.")
+@option("--request", "request_id", metavar="ID", help="Explain this request only.")
+@option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def explain(*, trace: Path, step_id: int, request_id: str | None, as_json: bool) -> None:
     """Say why each request got what it got in step N of TRACE.
 

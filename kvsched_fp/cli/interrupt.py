@@ -1,9 +1,10 @@
-"""Ctrl-C as a flag, so that an event is never cut in half."""
+"""Ctrl-C as a flag, so that an event is never cut in half; and for one process only."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 
 
@@ -32,3 +33,20 @@ def catch_interrupt() -> Iterator[InterruptFlag]:
         yield flag
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of a `with` block; processes that are started in it never hear it.
+
+    It goes to all processes of a terminal: the parent ends its workers, and they have nothing to say.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # not a Unix
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it would let signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -9,12 +9,14 @@ import attrs
 import click
 from rich.console import Console
 
-from kvsched_fp.cli.checks import DEFAULT_INTERVAL, Checker, CheckMode
+from kvsched_fp.cli.checks import Checker, CheckMode
 from kvsched_fp.cli.config_source import read_config
 from kvsched_fp.cli.failures import EXIT_INTERRUPTED
 from kvsched_fp.cli.interrupt import InterruptFlag, catch_interrupt
+from kvsched_fp.cli.options import check_mode, check_options, option
 from kvsched_fp.cli.progress import RunProgress
 from kvsched_fp.cli.report import RunReport, format_json, print_table
+from kvsched_fp.cli.usage import command
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import TraceError
 from kvsched_fp.trace.writer import TraceWriter, open_trace
@@ -38,7 +40,7 @@ Formats:
 jsonl and csv may have a fourth field, priority.
 
 \b
-Exit codes: 0 done, 1 an invariant was violated, 2 the input was wrong, 130 interrupted.
+Exit codes: 0 done; 1 an invariant was violated; 2 the input was wrong; 130 interrupted.
 """
 
 
@@ -60,63 +62,47 @@ class RunOptions:
     quiet: bool
 
 
-@click.command(epilog=_EPILOG)
+@command(epilog=_EPILOG)
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
-@click.option(
+@option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="SchedulerConfig fields in TOML or JSON, instead of the default below.",
 )
-@click.option(
-    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set one field; can be repeated."
-)
-@click.option(
+@option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set one field; can be repeated.")
+@option(
     "--format",
     "format_name",
     type=click.Choice([member.value for member in WorkloadFormat]),
     help="The format of WORKLOAD; told from its first line if not given.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Play the first N requests only.")
-@click.option(
+@option("--limit", type=click.IntRange(min=1), metavar="N", help="Play the first N requests only.")
+@option(
     "--step-cost-base",
     type=float,
     default=StepCost().base,
     show_default=True,
     help="Simulated seconds of a step.",
 )
-@click.option(
+@option(
     "--step-cost-per-token",
     type=float,
     default=StepCost().per_token,
     show_default=True,
     help="Simulated seconds on top of that, per scheduled token.",
 )
-@click.option(
+@option(
     "--max-waiting",
     type=click.IntRange(min=1),
     default=DEFAULT_MAX_WAITING,
     show_default=True,
     help="Requests that wait in the scheduler; more wait in front of it, which bounds the memory.",
 )
-@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON Lines trace.")
-@click.option(
-    "--check",
-    "check_name",
-    type=click.Choice([member.value for member in CheckMode]),
-    help="Check the invariants: all after every event; the cheap ones after every event and the whole "
-    "state now and then; or none.  [default: every for the bundled sample, else sampled]",
-)
-@click.option(
-    "--check-every",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=DEFAULT_INTERVAL,
-    show_default=True,
-    help="With --check sampled: check the whole state at every N-th event.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bar and no table.")
+@option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a JSON Lines trace.")
+@check_options("the bundled sample")
+@option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@option("--quiet", is_flag=True, help="No progress bar and no table.")
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -141,7 +127,6 @@ def run(
     trace, Apache-2.0) is played. A stub model answers every step, a simulated clock counts the time, and
     the invariants are checked on the way.
     """
-    default_check = CheckMode.EVERY if workload is None else CheckMode.SAMPLED
     options = RunOptions(
         workload=workload,
         config_file=config,
@@ -151,7 +136,7 @@ def run(
         step_cost=StepCost(base=step_cost_base, per_token=step_cost_per_token),
         max_waiting=max_waiting,
         trace=trace,
-        check=default_check if check_name is None else CheckMode(check_name),
+        check=check_mode(check_name, is_bundled=workload is None),
         check_interval=check_every,
         as_json=as_json,
         quiet=quiet,

@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.status import Status
 
 from kvsched_fp.cli.failures import EXIT_DIFFERENT
+from kvsched_fp.cli.options import option
+from kvsched_fp.cli.usage import command
 from kvsched_fp.errors import TraceError
 from kvsched_fp.events import Event
 from kvsched_fp.trace.reader import open_trace_reader
@@ -16,16 +18,21 @@ from kvsched_fp.trace.shrink import DEFAULT_MAX_TRIES, Shrunk, shrink
 from kvsched_fp.trace.verdict import check_trace
 from kvsched_fp.trace.writer import open_trace
 
+_EPILOG = """\b
+Exit codes: 0 TRACE does not differ, and nothing was written; 1 it differs, as with check, and the smaller
+trace was written; 2 TRACE cannot be read, or FILE not written; 130 interrupted.
+"""
 
-@click.command("shrink")
+
+@command("shrink", epilog=_EPILOG)
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Where the smaller trace goes.  [default: TRACE with .shrunk before its ending]",
 )
-@click.option(
+@option(
     "--tries",
     type=click.IntRange(min=1),
     default=DEFAULT_MAX_TRIES,
@@ -33,14 +40,14 @@ from kvsched_fp.trace.writer import open_trace
     metavar="N",
     help="Play at most N smaller histories.",
 )
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def shrink_command(ctx: click.Context, *, trace: Path, out: Path | None, tries: int, quiet: bool) -> None:
     """Write a smaller trace that differs in the same field, with the same two values.
 
     A file does not say what the other scheduler would have done with other events. It is assumed to agree
     with this package up to the difference, and to differ there as recorded; specs/trace-format.md has
-    the details. The exit code is 1, as of `check`; 0 if TRACE does not differ.
+    the details.
     """
     target = trace.with_suffix(f".shrunk{trace.suffix}") if out is None else out
     if target.exists() and target.samefile(trace):

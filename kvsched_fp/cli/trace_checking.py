@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_longlong
@@ -14,6 +13,7 @@ import attrs
 
 from kvsched_fp.cli.checks import Checker, CheckMode
 from kvsched_fp.cli.failures import EXIT_DIFFERENT, exit_code_of
+from kvsched_fp.cli.interrupt import interrupts_held_back
 from kvsched_fp.errors import KvschedError, TraceError
 from kvsched_fp.trace.header import count_other_sources
 from kvsched_fp.trace.reader import open_trace_reader
@@ -114,7 +114,9 @@ def _check_in_parallel(
 ) -> Iterator[FileReport]:
     context: SpawnContext = multiprocessing.get_context("spawn")
     read = context.Array(c_longlong, len(paths))
-    with context.Pool(num_jobs, _start_worker, (read, options)) as pool:
+    with interrupts_held_back():
+        pool = context.Pool(num_jobs, _start_worker, (read, options))
+    with pool:
         results = [pool.apply_async(_check_in_worker, (index, path)) for index, path in enumerate(paths)]
         for result in results:
             while not result.ready():
@@ -131,7 +133,6 @@ class _Worker:
 
 
 def _start_worker(read: Any, options: CheckOptions) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends us
     _Worker.read = read
     _Worker.options = options
 

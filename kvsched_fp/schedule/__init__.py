@@ -26,10 +26,11 @@ __all__ = ["run_phases", "schedule"]
 def schedule(
     state: SchedulerState, *, throttle_prefills: bool = False, time: float = 0.0
 ) -> tuple[SchedulerState, SchedulerOutput]:
-    """Plan the next step. Never fails; a step in which nothing can be done is empty.
+    """Plan the next step. A step in which nothing can be done is empty.
+
 
     `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01]; `time` is put into the events of
-    requests.
+    requests. Raises `InvalidEvent` if `throttle_prefills` is not a bool, and for nothing else.
     """
     plan = Plan(state, throttle_prefills=throttle_prefills, time=time)
     run_phases(plan)

@@ -21,7 +21,7 @@ Rules
 Upstream: the head of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
 
-from kvsched_fp.events import PauseState
+from kvsched_fp.events import PauseState, check_flag
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import BlockIds
 from kvsched_fp.request import Request
@@ -57,6 +57,7 @@ class Plan(OpenState):
     )
 
     def __init__(self, state: SchedulerState, *, throttle_prefills: bool, time: float) -> None:
+        check_flag("throttle_prefills", throttle_prefills)
         super().__init__(state, time)
         config = state.config
         self.pause_state = state.pause_state

@@ -19,7 +19,7 @@ from kvsched_fp.release import end_request
 from kvsched_fp.request import FinishReason
 from kvsched_fp.sessions import enqueue
 from kvsched_fp.state import SchedulerState
-from kvsched_fp.update.checks import check_result
+from kvsched_fp.update.checks import check_answer
 from kvsched_fp.update.outputs import take_emitted
 from kvsched_fp.update.results import Results
 from kvsched_fp.update.tokens import take_in_row
@@ -31,9 +31,10 @@ def update(state: SchedulerState, result: StepResult, *, time: float = 0.0) -> S
     """Take in `result`; what it tells the clients is in `emitted` of the new state.
 
     `time` is put into the events of requests. Raises `InvalidEvent` if the result is not for the oldest
-    step in flight, names a request that was not scheduled, or brings something that could not be sampled.
+    step in flight, names a request that was not scheduled, brings something that could not be sampled, or
+    is one of an earlier request [U-TOK-08].
     """
-    output = check_result(state, result)
+    output = check_answer(state, result)
     sampled = result.sampled_token_ids
     results = Results(state, time)
     for request_id, num_scheduled_tokens in output.num_scheduled_tokens.items():

@@ -4,17 +4,16 @@ from collections.abc import Collection
 
 from kvsched_fp.config import RunnerType
 from kvsched_fp.errors import InvalidEvent
-from kvsched_fp.events import StepResult
+from kvsched_fp.events import StepResult, check_result
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.request import check_token_ids
 from kvsched_fp.state import SchedulerState
 
 
-def check_result(state: SchedulerState, result: StepResult) -> SchedulerOutput:
+def check_answer(state: SchedulerState, result: StepResult) -> SchedulerOutput:
     """Give the output that `result` answers, or refuse it."""
-    if not isinstance(result, StepResult):
-        raise InvalidEvent("result", result, "a StepResult")
+    check_result("result", result)
     if not state.in_flight:
         raise InvalidEvent("step_id", result.step_id, "nothing: no step is in flight")
     output = state.in_flight[0]

@@ -7,12 +7,13 @@ from kvsched_fp.transient import OpenState
 
 
 class Results(OpenState):
-    """The opened state, the outputs per client and the requests that stopped."""
+    """The opened state, which step is taken in, the outputs per client and the requests that stopped."""
 
-    __slots__ = ("continuing", "outputs", "spec_decoding_stats", "stopped")
+    __slots__ = ("continuing", "outputs", "spec_decoding_stats", "step_id", "stopped")
 
     def __init__(self, state: SchedulerState, time: float) -> None:
         super().__init__(state, time)
+        self.step_id = state.in_flight[0].step_id
         self.outputs: dict[int, list[EngineOutput]] = {}
         self.stopped: set[RequestId] = set()
         self.continuing: list[RequestId] = []  # sessions among them that go on, in the order of the batch

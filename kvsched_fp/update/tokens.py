@@ -14,11 +14,13 @@ Rules
 [U-TOK-06] A request that stopped gives everything back at once, in the order of the batch, so that the
     free list does not depend on anything else.
 [U-TOK-07] The first output of a request carries the statistics of its prefill.
-[U-TOK-08] Every token that came back resolves a placeholder, cut off or not.
-[U-TOK-09] Where a step is scheduled before its tokens are known (placeholders, drafts), its full blocks are
+[U-TOK-08] A result of more tokens than the stale share of its request is of a former request of that id. It
+    is refused for as long as the id is live: the reference fails an assertion there.
+[U-TOK-09] Every token that came back resolves a placeholder, cut off or not.
+[U-TOK-10] Where a step is scheduled before its tokens are known (placeholders, drafts), its full blocks are
     cached only now, as far as no step in flight can still be taken back; also those of a request that stopped.
-[U-TOK-10] A pooling request stops with its pooled output, a request of an encoder instance with its prompt.
-[U-TOK-11] Tokens that the grammar does not allow end the request with an error; it is told them all the same.
+[U-TOK-11] A pooling request stops with its pooled output, a request of an encoder instance with its prompt.
+[U-TOK-12] Tokens that the grammar does not allow end the request with an error; it is told them all the same.
 
 Upstream: the loop of `v1/core/sched/scheduler.py::Scheduler.update_from_output`,
 `_update_request_with_output`.
@@ -69,7 +71,7 @@ def take_in_row(
     metrics = progress.spec_decode_metrics
     is_stale = num_stale_output_tokens > 0
     if is_stale:
-        num_stale_output_tokens -= num_scheduled_tokens  # [U-TOK-03]
+        num_stale_output_tokens = _drain(results, request_id, num_stale_output_tokens, num_scheduled_tokens)
     drops = is_stale and progress.drop_stale_output
     verified = None if drops else count_rejected(results, output, request_id, sampled_token_ids)
     if verified is not None:
@@ -95,7 +97,7 @@ def take_in_row(
     if not is_stale:
         num_computed_tokens -= len(sampled_token_ids) - len(new_token_ids)  # [U-TOK-04]
         if had_placeholders:
-            num_placeholders -= len(sampled_token_ids)  # [U-TOK-08]
+            num_placeholders -= len(sampled_token_ids)  # [U-TOK-09]
     grammar, stop = _accept(request, progress.grammar, new_token_ids, stop)
     told = progress
     progress = progress.with_output(
@@ -114,18 +116,30 @@ def take_in_row(
         and progress.status is RequestStatus.RUNNING
         and (had_placeholders or results.config.num_spec_tokens > 0)
     ):
-        _cache_settled_blocks(results, request, progress)  # [U-TOK-09]
+        _cache_settled_blocks(results, request, progress)  # [U-TOK-10]
     _tell(results, request, told, new_token_ids, stop, pooled=False)
 
 
 def _stop_without_tokens(
     config: SchedulerConfig, request: Request, progress: Progress, *, pooled: bool
 ) -> Stop | None:
-    """Tell whether a row that brought no token ends its request [U-TOK-10]."""
+    """Tell whether a row that brought no token ends its request [U-TOK-11]."""
     prompt_done = progress.num_computed_tokens >= request.num_prompt_tokens
     if pooled or (config.runner_type is RunnerType.ENCODER_ONLY and prompt_done and not request.pooling):
         return Stop(RequestStatus.FINISHED_STOPPED, None)
     return None
+
+
+def _drain(results: Results, request_id: RequestId, num_stale_tokens: int, num_tokens: int) -> int:
+    """Give what is left of a stale share behind `num_tokens` of a result [U-TOK-03, U-TOK-08]."""
+    if num_tokens > num_stale_tokens:
+        raise InvalidEvent(
+            "step_id",
+            results.step_id,
+            f"a step with at most {num_stale_tokens} tokens of request {request_id!r}; this one has "
+            f"{num_tokens}, of an earlier request of that id: end {request_id!r} first",
+        )
+    return num_stale_tokens - num_tokens
 
 
 def _append_until_stop(
@@ -155,7 +169,7 @@ def _accept(
     new_token_ids: tuple[int, ...],
     stop: Stop | None,
 ) -> tuple[Grammar | GrammarError | None, Stop | None]:
-    """Let the grammar go past the new tokens; a rejection is a stop of its own [U-TOK-11]."""
+    """Let the grammar go past the new tokens; a rejection is a stop of its own [U-TOK-12]."""
     if not request.needs_grammar:
         return grammar, stop
     if grammar is None or isinstance(grammar, GrammarError):
@@ -191,7 +205,7 @@ def _hash_new_blocks(
 
 
 def _cache_settled_blocks(results: Results, request: Request, progress: Progress) -> None:
-    """Enter the blocks into the prefix index that no step in flight can take back [U-TOK-09]."""
+    """Enter the blocks into the prefix index that no step in flight can take back [U-TOK-10]."""
     tables = results.kv.tables[request.request_id]
     num_settled = progress.num_computed_tokens - progress.num_in_flight_tokens
     cached = cache_full_blocks(results.kv, request, progress, tables, num_settled)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Collection
 from typing import Any, NoReturn
 
+from kvsched_fp.errors import MISSING
 from kvsched_fp.workloads.lines import Line
 from kvsched_fp.workloads.request import MAX_TOKENS
 
@@ -45,7 +46,7 @@ def require_keys(line: Line, values: Collection[str], required: Collection[str])
     """Refuse a line in which a field is missing."""
     for name in required:
         if name not in values:
-            raise line.error(name, None, f"the fields {', '.join(required)} on every line")
+            raise line.error(name, MISSING, f"the fields {', '.join(required)} on every line")
 
 
 def require_int(line: Line, field: str, value: object, least: int, most: int) -> int:

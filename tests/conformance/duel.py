@@ -75,7 +75,7 @@ def play_history(seed: int, tally: Tally, shape: OutputShape = "both") -> Diverg
     for event in history.events():
         events.append(event)
         before = oracle.state
-        left, right = _play(reference, event), _play(oracle, event)
+        left, right = play_event(reference, event), play_event(oracle, event)
         crash = is_known_crash(before, event, left.get("raised", ""), right.get("raised", ""))
         if crash is not None:
             tally.situations[crash] += 1
@@ -92,7 +92,7 @@ def play_history(seed: int, tally: Tally, shape: OutputShape = "both") -> Diverg
     return None
 
 
-def _play(side: ReferenceScheduler | OracleScheduler, event: Event) -> Plain:
+def play_event(side: ReferenceScheduler | OracleScheduler, event: Event) -> Plain:
     """Let `event` happen on one side; give the outcome and the state, or what was raised."""
     try:
         told = side.apply(event)

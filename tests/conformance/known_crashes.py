@@ -1,6 +1,7 @@
 """Where the reference itself gives up: an assertion of its own fails on events that it accepted.
 
-There is nothing to compare then, and no engine would go on. The history ends there, and is counted.
+We refuse such an event [U-TOK-08]. There is nothing to compare then, and no engine would go on. The history
+ends there, and is counted.
 """
 
 from kvsched_fp import Event, SchedulerState, Update
@@ -49,5 +50,5 @@ def is_known_crash(before: SchedulerState, event: Event, raised: str, refused: s
     for request_id, num_tokens in before.in_flight[0].num_scheduled_tokens.items():
         progress = before.progress.get(request_id)
         if progress is not None and 0 < progress.num_stale_output_tokens < num_tokens:
-            return KNOWN_CRASH
+            return KNOWN_CRASH if refused.startswith("InvalidEvent: step_id: ") else None
     return None

@@ -7,7 +7,7 @@ from kvsched_fp.grammar import AutomatonGrammar, GrammarError
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import KVCache
 from kvsched_fp.kvcache.pool import as_tuple
-from kvsched_fp.state import live_request_ids
+from kvsched_fp.state import live_request_ids, num_unfinished_requests
 
 from .plain import Plain, to_plain
 
@@ -49,6 +49,7 @@ def state_to_plain(state: SchedulerState) -> Plain:
         "num_waiting_for_input": state.num_waiting_for_input,
         "grammar_errors": to_plain(state.grammar_errors),
         "pause_state": state.pause_state.name,
+        "num_unfinished_requests": num_unfinished_requests(state),
         "current_step": state.current_step,
         "num_executed_steps": state.num_executed_steps,
         "last_prefill_step": state.last_prefill_step,

@@ -6,6 +6,7 @@ from kvsched_fp import (
     AddRequest,
     Event,
     FinishRequests,
+    InvalidEvent,
     Request,
     ResetPrefixCache,
     SamplingParams,
@@ -15,6 +16,7 @@ from kvsched_fp import (
     Update,
 )
 from kvsched_fp.ids import RequestId, StepId
+from tests.unit.refusal import refused
 
 from .known_crashes import is_known_crash
 from .oracle import OracleScheduler
@@ -54,6 +56,13 @@ def test_stale_share_below_zero() -> None:
     for event in first:
         assert reference.apply(event) == oracle.apply(event)
 
+    before = oracle.state
     with pytest.raises(AssertionError):
         reference.apply(last)
-    assert is_known_crash(oracle.state, last, "AssertionError: ")
+    with refused(InvalidEvent, "step_id", 1, "at most 3 tokens of request 'a'", state=before):
+        oracle.apply(last)
+
+    assert before is oracle.state
+    assert is_known_crash(before, last, "AssertionError: ", "InvalidEvent: step_id: got 1")
+    assert not is_known_crash(before, last, "AssertionError: ", "")
+    assert not is_known_crash(before, last, "", "InvalidEvent: step_id: got 1")

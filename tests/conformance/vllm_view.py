@@ -67,6 +67,7 @@ def scheduler_to_plain(scheduler: Scheduler) -> Plain:
             [request_id, reason_of(error)] for request_id, error in scheduler.grammar_compile_error_reqs.items()
         ],
         "pause_state": scheduler.pause_state.name,
+        "num_unfinished_requests": scheduler.get_num_unfinished_requests(),
         "current_step": scheduler.current_step,
         "num_executed_steps": scheduler.num_executed_steps,
         "last_prefill_step": scheduler.last_prefill_step,

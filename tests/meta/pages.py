@@ -1,4 +1,4 @@
-"""Render the generated sections of the pages in `specs/`: rules, the status table and the invariants."""
+"""Render the generated sections of the pages in `specs/`: rules, statuses, invariants, pins, a trace."""
 
 import re
 from collections.abc import Callable
@@ -6,6 +6,8 @@ from pathlib import Path
 
 from kvsched_fp.invariants import CATALOGUE
 from kvsched_fp.request import LEGAL_MOVES, RequestStatus, is_finished
+from tests.meta.example_trace import render_trace
+from tests.meta.fidelity import render_pins
 from tests.meta.rules import SPECS, read_implementers, read_rules
 
 PAGE_OF_PREFIX = {"M": "machine.md", "S": "schedule.md", "K": "kvcache.md", "U": "update.md"}
@@ -77,6 +79,8 @@ GENERATORS: dict[str, Callable[[], str]] = {
     },
     "moves": render_moves,
     "invariants": render_invariants,
+    "pins": render_pins,
+    "trace": render_trace,
 }
 """What fills the section `<!-- generated: NAME -->`."""
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kvsched_fp.trace import check_trace, open_trace_reader
+from tests.meta.example_trace import EVENTS, parse_trace
 from tests.meta.pages import PAGE_OF_PREFIX, pages, render_page
 from tests.meta.rules import PACKAGE, ROOT, RULE_ID, SPECS, read_implementers, read_rules
 
@@ -56,6 +58,16 @@ def test_every_kind_of_rule_has_its_page(prefix: str, page: str) -> None:
     missing = [r.rule_id for r in read_rules() if r.rule_id[0] == prefix and f"**{r.rule_id}**" not in text]
 
     assert missing == []
+
+
+def test_the_example_of_a_trace_is_one(tmp_path: Path) -> None:
+    """What the page shows can be copied into a file, and is what this package does."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(parse_trace((SPECS / "trace-format.md").read_text()))
+    with open_trace_reader(path) as reader:
+        verdict = check_trace(reader)
+
+    assert (len(EVENTS), None) == (verdict.num_events, verdict.divergence)
 
 
 def test_every_path_in_the_pages_exists() -> None:

@@ -50,7 +50,7 @@ def _is_same(one: SchedulerState, other: SchedulerState) -> bool:
 
 @pytest.mark.parametrize("number", range(NUM_HISTORIES))
 def test_equal_histories_give_equal_states(number: int) -> None:
-    """Two runs of one history give equal states with equal hashes, which can be keys."""
+    """[M-STATE-02] Two runs of one history give equal states with equal hashes, which can be keys."""
     first = [moment.after for moment in history(number)]
     second = [moment.after for moment in history(number)]
 

@@ -19,7 +19,7 @@ def _rendered(hash_seed: str) -> bytes:
 
 
 def test_outputs_and_states_do_not_depend_on_the_hash_seed() -> None:
-    """The same events give the same bytes under three hash seeds."""
+    """[M-STATE-03] The same events give the same bytes under three hash seeds."""
     expected = _rendered("0")
 
     assert len(expected) > 100_000

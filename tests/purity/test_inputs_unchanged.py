@@ -87,7 +87,7 @@ def test_every_public_function_is_called() -> None:
 @pytest.mark.parametrize("number", range(NUM_HISTORIES))
 @pytest.mark.parametrize("function", CALLS, ids=lambda function: function.__name__)
 def test_a_call_changes_no_input_and_can_be_repeated(function: Callable[..., Any], number: int) -> None:
-    """A call leaves its arguments equal to a deep copy, hash included, and a second one gives the same."""
+    """[M-STATE-01, M-STEP-02] A call leaves its arguments equal to a deep copy; a second gives the same."""
     num_calls = 0
     for moment in history(number):
         for args, kwargs in CALLS[function](moment.before):
@@ -105,7 +105,7 @@ def test_a_call_changes_no_input_and_can_be_repeated(function: Callable[..., Any
 
 @pytest.mark.parametrize("number", range(NUM_HISTORIES))
 def test_a_refused_call_changes_no_input(number: int) -> None:
-    """An event that is refused leaves the state equal to a deep copy."""
+    """[M-STEP-01] An event that is refused leaves the state equal to a deep copy."""
     for moment in history(number):
         state = moment.before
         kept = copy.deepcopy(state)

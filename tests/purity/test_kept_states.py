@@ -25,7 +25,7 @@ def _replay(moments: list[Moment]) -> list[Outcome]:
 
 @pytest.mark.parametrize("number", range(NUM_HISTORIES))
 def test_a_kept_state_replays(number: int) -> None:
-    """From every state of a history, the rest of it gives the same outputs and the same end again."""
+    """[M-STATE-01] From every state of a history, the rest of it gives the same outputs and end again."""
     moments = history(number)
     for start in range(len(moments)):
         rest = moments[start:]
@@ -35,7 +35,7 @@ def test_a_kept_state_replays(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(NUM_HISTORIES))
 def test_branches_do_not_disturb_each_other(number: int) -> None:
-    """What was tried on other branches in between, and thrown away, does not show."""
+    """[M-STATE-01] What was tried on other branches in between, and thrown away, does not show."""
     moments = history(number)
     expected = [moment.outcome for moment in moments]
     for moment in moments:

@@ -20,6 +20,7 @@ from kvsched_fp import (
     Schedule,
     SchedulerOutput,
     SchedulerState,
+    SchedulingPolicy,
     SetPauseState,
     StepResult,
     Update,
@@ -129,6 +130,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             return  # what went wrong is reported already
         if self.state.pause_state is not PauseState.UNPAUSED:
             self._apply(SetPauseState(PauseState.UNPAUSED))
+        if rivals := self._rivals():
+            self._apply(FinishRequests(rivals))
         for _ in range(self._most_steps()):
             if not self.state.requests and not self.state.in_flight:
                 break
@@ -139,6 +142,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not live_request_ids(self.state)
         assert self._told.keys() == self._ended
         assert self.world.config.num_blocks - 1 == self.state.kv.pool.num_free_blocks
+
+    def _rivals(self) -> list[RequestId]:
+        """List the live requests that rank with an earlier one: both may never end (deviation D-10)."""
+        if self.world.config.policy is SchedulingPolicy.FCFS:
+            return []
+        first_of_rank: dict[tuple[int, float], RequestId] = {}
+        rivals = []
+        for request_id in live_request_ids(self.state):
+            request = self.state.requests[request_id]
+            if first_of_rank.setdefault((request.priority, request.arrival_time), request_id) != request_id:
+                rivals.append(request_id)
+        return rivals
 
     def _most_steps(self) -> int:
         config = self.world.config

@@ -5,7 +5,11 @@ on variations of runs that it has seen, which find repetition but few new situat
 """
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -15,21 +19,58 @@ from .situations import SITUATIONS
 BATCH_SIZE = 9
 """Runs per batch; with fewer than ten, all but the first are drawn freely."""
 
-NUM_BATCHES = {"dev": (10, 100), "ci": (30, 100), "deep": (1000, 1000)}
-"""Per Hypothesis profile: the fewest batches, and the most for as long as a situation is missing."""
+EXAMPLES_PER_BATCH = 4
+"""So many examples of the Hypothesis profile, however it was chosen, ask for one batch."""
+
+MOST_BATCHES = 100
+"""Batches to go on for as long as a situation is missing."""
 
 
 def test_random_histories_keep_every_invariant_and_reach_every_situation() -> None:
     """Random histories keep every invariant, and each situation comes up."""
-    profile = os.environ.get("HYPOTHESIS_PROFILE", "dev")
-    fewest, most = NUM_BATCHES[profile]
+    fewest = num_batches(settings())
     SchedulerMachine.reached.clear()
-    for batch in range(most):
+    for batch in range(max(fewest, MOST_BATCHES)):
         if batch >= fewest and not _missing():
             break
-        _run(batch, always_the_same=profile == "ci")
+        _run(batch, always_the_same=settings().derandomize)
 
     assert not _missing()
+
+
+@pytest.mark.parametrize(("profile", "expected"), [("dev", 10), ("ci", 50), ("deep", 1250)])
+def test_each_profile_asks_for_its_number_of_batches(profile: str, expected: int) -> None:
+    """The number follows from the profile's own settings."""
+    assert expected == num_batches(settings.get_profile(profile))
+
+
+PROBE = """
+from hypothesis import settings
+from tests.stateful.test_machine import num_batches
+def test_probe(): print(f"<{num_batches(settings())}>")
+"""
+
+
+@pytest.mark.parametrize(("option", "variable"), [("--hypothesis-profile=ci", "dev"), ("-q", "ci")])
+def test_a_profile_is_chosen_by_option_or_variable(tmp_path: Path, option: str, variable: str) -> None:
+    """`--hypothesis-profile` and, without it, HYPOTHESIS_PROFILE reach the number of batches."""
+    probe = tmp_path / "test_probe.py"
+    probe.write_text(PROBE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-s", "-p", "tests.conftest", option, probe],
+        env={**os.environ, "HYPOTHESIS_PROFILE": variable, "PYTHONPATH": ":".join(sys.path)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "<50>" in done.stdout
+
+
+def num_batches(profile: settings) -> int:
+    """Give the fewest batches that a profile asks for."""
+    return profile.max_examples // EXAMPLES_PER_BATCH
 
 
 def _missing() -> list[str]:

@@ -103,6 +103,11 @@ def worlds(draw: st.DrawFn) -> World:
         # Half a pool, so that the budget, which is as long, is used up before the pool is.
         max_model_len = min(max_model_len // 2, 16)
         values["max_num_batched_tokens"] = max_model_len
+    elif values["max_num_batched_tokens"] < values["max_num_seqs"]:
+        values["max_num_scheduled_tokens"] = values["max_num_batched_tokens"]
+    # Rows need a position each.
+    values["max_num_batched_tokens"] = max(values["max_num_batched_tokens"], values["max_num_seqs"])
+    values["long_prefill_token_threshold"] = min(values["long_prefill_token_threshold"], max_model_len)
     can_be_cut = values["enable_chunked_prefill"] or values["long_prefill_token_threshold"] > 0
     return World(
         kind=kind,

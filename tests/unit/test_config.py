@@ -29,8 +29,15 @@ BAD = [
     ({"max_num_active_seqs": 0}, "max_num_active_seqs", 0, ">= 1"),
     ({"max_num_active_seqs": 9}, "max_num_active_seqs", 9, "at most max_num_seqs = 8"),
     ({"max_num_batched_tokens": 0}, "max_num_batched_tokens", 0, ">= 1"),
+    ({"max_num_batched_tokens": 7}, "max_num_batched_tokens", 7, "at least max_num_seqs = 8"),
     ({"max_num_scheduled_tokens": 0}, "max_num_scheduled_tokens", 0, ">= 1"),
     ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold", -1, ">= 0"),
+    (
+        {"long_prefill_token_threshold": 65},
+        "long_prefill_token_threshold",
+        65,
+        "at most max_model_len = 64",
+    ),
     ({"prefill_schedule_interval": 0}, "prefill_schedule_interval", 0, ">= 1"),
     ({"num_lookahead_tokens": -1}, "num_lookahead_tokens", -1, ">= 0"),
     ({"watermark": 1.0}, "watermark", 1.0, "< 1.0"),
@@ -126,6 +133,12 @@ def test_undersized_pool_is_accepted_on_demand() -> None:
 def test_budgets_of_a_whole_prompt_need_no_chunks() -> None:
     """Without chunked prefill, a budget of `max_model_len` is enough."""
     assert 64 == small(enable_chunked_prefill=False, max_num_scheduled_tokens=64).token_budget
+
+
+def test_limits_of_a_step_may_just_be_reached() -> None:
+    """As many tokens as rows are enough, and a threshold of `max_model_len` is not too long."""
+    assert 8 == small(max_num_batched_tokens=8).max_num_seqs
+    assert 64 == small(long_prefill_token_threshold=64).max_model_len
 
 
 def test_token_budget_defaults_to_the_input_budget() -> None:

@@ -14,7 +14,7 @@ from kvsched_fp import (
     OracleBug,
     WorkloadError,
 )
-from kvsched_fp.errors import shorten
+from kvsched_fp.errors import MISSING, shorten
 
 
 @pytest.mark.parametrize("kind", [InvalidConfig, InvalidEvent])
@@ -24,6 +24,11 @@ def test_input_error_keeps_its_parts(kind: type[InvalidEvent]) -> None:
 
     assert ("max_tokens", 0, ">= 1") == (error.field, error.value, error.allowed)
     assert "max_tokens: got 0; allowed: >= 1" == str(error)
+
+
+def test_a_missing_field_is_called_missing() -> None:
+    """A field that is not there has no value that could be shown."""
+    assert "hash_ids: missing; allowed: a list" == str(InvalidEvent("hash_ids", MISSING, "a list"))
 
 
 def test_workload_error_says_where() -> None:

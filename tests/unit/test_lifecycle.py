@@ -9,7 +9,6 @@ from kvsched_fp import (
     InvalidEvent,
     PauseState,
     RequestStatus,
-    SchedulerState,
     add_request,
     finish_requests,
     reset_prefix_cache,
@@ -25,6 +24,7 @@ from tests.unit.worlds import (
     batch,
     blocks_of,
     make_config,
+    make_outgrown,
     make_request,
     make_result,
     make_state,
@@ -115,19 +115,10 @@ def test_late_result_of_an_ended_request_is_ignored() -> None:
 
 def test_skipped_request_that_is_ended_is_not_deferred_any_more() -> None:
     """[M-LIFE-02] The set of deferred requests holds live ones only."""
-    state = deferred_state()
+    state = make_outgrown(num_steps=6)
 
     assert {B} == set(state.deferred)
     assert set() == set(finish_requests(state, [B]).deferred)
-
-
-def deferred_state() -> SchedulerState:
-    """Make a state in which `b` was skipped, since its output is stale and will be delivered."""
-    config = make_config(usable_blocks=5, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False)
-    state = make_state(config, make_request("a", 18), make_request("b", 4))
-    for _ in range(6):
-        state, _ = schedule(state)
-    return state
 
 
 def test_requests_end_in_the_order_given() -> None:
@@ -199,14 +190,6 @@ def test_pausing_changes_the_pause_state_only(pause_state: PauseState) -> None:
 
     assert pause_state is paused.pause_state
     assert state == set_pause_state(paused, PauseState.UNPAUSED)
-
-
-@pytest.mark.parametrize("pause_state", ["unpaused", None, 0, True])
-def test_wrong_pause_state_is_refused(pause_state: Any) -> None:
-    """Anything but a PauseState is refused, its value and its name included."""
-    state = make_state(make_config())
-    with refused(InvalidEvent, "pause_state", pause_state, "PauseState.PAUSED_NEW", state=state):
-        set_pause_state(state, pause_state)
 
 
 def test_reset_is_not_done_while_a_block_is_held() -> None:

@@ -1,6 +1,7 @@
 """The machine is one total function over the events."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kvsched_fp import (
     StepResult,
     Update,
     add_request,
+    explain,
     finish_requests,
     reset_prefix_cache,
     schedule,
@@ -70,7 +72,6 @@ BAD = [
     (Update(StepResult(step_id=StepId(9))), "step_id", 9),
     (Update(StepResult(step_id=StepId(2), sampled_token_ids={"z": (1,)})), "sampled_token_ids", "z"),
     (Update(StepResult(step_id=StepId(2), sampled_token_ids={"a": (-1,)})), "sampled_token_ids", -1),
-    (SetPauseState("off"), "pause_state", "off"),
     (None, "event", None),
     ("schedule", "event", "schedule"),
     (Schedule, "event", Schedule),
@@ -83,6 +84,35 @@ def test_event_that_makes_no_sense_is_refused(event: Any, field: str, value: obj
     state = busy_state()
     with refused(InvalidEvent, field, value, "", state=state):
         step(state, event)
+
+
+TAKEN: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
+    "request": (add_request, AddRequest, "a Request"),
+    "pause_state": (set_pause_state, SetPauseState, "PauseState.PAUSED_NEW"),
+    "reset_running_requests": (reset_prefix_cache, ResetPrefixCache, "True or False"),
+    "result": (update, Update, "a StepResult"),
+    "throttle_prefills": (schedule, Schedule, "True or False"),
+}
+"""Per field: the function that takes it, the event that holds it, and what both allow."""
+
+
+@pytest.mark.parametrize("field", TAKEN)
+@pytest.mark.parametrize("value", ["yes", "unpaused", None, 0, 1])
+def test_function_refuses_what_its_event_refuses(field: str, value: object) -> None:
+    """[M-STEP-01] A value of the wrong type never gets in, with an event or without."""
+    function, event, allowed = TAKEN[field]
+    state = busy_state()
+    with refused(InvalidEvent, field, value, allowed, state=state):
+        function(state, **{field: value})
+    with refused(InvalidEvent, field, value, allowed):
+        event(value)
+
+
+def test_explain_takes_what_schedule_takes() -> None:
+    """A question about a step that cannot be planned is refused like the step."""
+    state = busy_state()
+    with refused(InvalidEvent, "throttle_prefills", "yes", "True or False", state=state):
+        explain(state, throttle_prefills="yes")  # type: ignore[arg-type]
 
 
 def test_refused_event_can_be_followed_by_a_good_one() -> None:

@@ -18,9 +18,11 @@ from tests.unit.worlds import (
     batch,
     blocks_of,
     make_config,
+    make_outgrown,
     make_request,
     make_result,
     make_state,
+    plan_steps,
     run_step,
     run_steps,
     tokens_told,
@@ -79,18 +81,9 @@ def test_preempted_request_goes_to_the_front_or_to_its_place(policy: str, order:
     assert order == list(state.waiting)
 
 
-def stale_state() -> SchedulerState:
-    """Make a state in which `b` was preempted while its first step was in flight; five steps are."""
-    config = make_config(usable_blocks=5, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False)
-    state = make_state(config, make_request("a", 18), make_request("b", 4))
-    for _ in range(5):
-        state, _ = schedule(state)
-    return state
-
-
 def test_tokens_in_flight_become_stale_and_are_delivered() -> None:
     """[M-REL-03] The late token counts, and only then may the request be admitted again."""
-    state = stale_state()
+    state = make_outgrown(num_steps=5)
 
     assert 4 == state.progress[B].num_stale_output_tokens == state.progress[B].num_in_flight_tokens
     assert not state.progress[B].drop_stale_output
@@ -112,12 +105,9 @@ def test_dropped_share_stays_dropped_in_a_second_preemption() -> None:
     Step 1 is in flight when everything is reset; `b` is admitted again, and preempted for want of blocks
     while steps 1 and 2 are in flight. Both shares are dropped, since they cannot be told apart.
     """
-    config = make_config(usable_blocks=5, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False)
-    state = make_state(config, make_request("a", 18), make_request("b", 4))
-    state, first = schedule(state)
+    state, first = schedule(make_outgrown())
     state, _ = reset_prefix_cache(state, reset_running_requests=True)
-    for _ in range(5):
-        state, _ = schedule(state)
+    state = plan_steps(state, 5)
     progress = state.progress[B]
 
     assert (2, 8, 8) == (
@@ -135,15 +125,11 @@ def test_dropped_share_stays_dropped_in_a_second_preemption() -> None:
 
 def test_share_that_was_drained_is_forgotten() -> None:
     """[M-REL-04] Once the dropped share is back, a later preemption delivers what is in flight then."""
-    config = make_config(usable_blocks=5, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False)
-    state = make_state(config, make_request("a", 18), make_request("b", 4))
-    state, first = schedule(state)
+    state, first = schedule(make_outgrown())
     state, _ = reset_prefix_cache(state, reset_running_requests=True)
     state, second = schedule(state)
     late = make_result(state, second, {"b": (9,)})
-    state = update(state, make_result(state, first, {"b": (8,)}))
-    for _ in range(4):
-        state, _ = schedule(state)
+    state = plan_steps(update(state, make_result(state, first, {"b": (8,)})), 4)
 
     assert 2 == state.progress[B].num_preemptions
     assert not state.progress[B].drop_stale_output
@@ -152,12 +138,7 @@ def test_share_that_was_drained_is_forgotten() -> None:
 
 def test_statistics_of_the_prefill_are_those_of_the_first_admission() -> None:
     """`b` is preempted in the middle of its prompt, and finds what it computed: that is no hit."""
-    config = make_config(
-        usable_blocks=8, max_model_len=24, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False
-    )
-    state = make_state(config, make_request("a", 22), make_request("b", 20))
-    for _ in range(5):
-        state, _ = run_step(state)
+    state = run_steps(make_outgrown(22, 20, usable_blocks=8), 5)
 
     assert 1 == state.progress[B].num_preemptions
 

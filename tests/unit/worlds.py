@@ -26,10 +26,17 @@ SMALL = SchedulerConfig(
 
 
 def make_config(*, usable_blocks: int | None = None, **changes: Any) -> SchedulerConfig:
-    """Make `SMALL` with changes; `usable_blocks` sets the pool, and a length that fits into it."""
+    """Make `SMALL` with changes.
+
+    `usable_blocks` sets the pool, and a length that fits into it. A budget of fewer tokens than `SMALL` has
+    rows sets the rows, too.
+    """
     if usable_blocks is not None:
         changes.setdefault("num_blocks", usable_blocks + 1)
         changes.setdefault("max_model_len", usable_blocks * changes.get("block_size", SMALL.block_size))
+    num_tokens = changes.get("max_num_batched_tokens", SMALL.max_num_batched_tokens)
+    if type(num_tokens) is int:  # whatever else it is, the config refuses it
+        changes.setdefault("max_num_seqs", min(SMALL.max_num_seqs, max(num_tokens, 1)))
     return attrs.evolve(SMALL, **changes)
 
 
@@ -101,6 +108,13 @@ def run_steps(state: SchedulerState, num_steps: int) -> SchedulerState:
     return state
 
 
+def plan_steps(state: SchedulerState, num_steps: int) -> SchedulerState:
+    """Plan so many steps; nobody answers them."""
+    for _ in range(num_steps):
+        state, _ = schedule(state)
+    return state
+
+
 def drain(state: SchedulerState, **tokens: tuple[int, ...]) -> SchedulerState:
     """Take in every step in flight."""
     for output in state.in_flight:
@@ -119,6 +133,20 @@ def run_together(config: SchedulerConfig, *requests: Request, **tokens: tuple[in
     for request in requests:
         state, _ = schedule(add_request(state, request))
     return drain(state, **tokens)
+
+
+def make_outgrown(
+    a: int = 18, b: int = 4, *, usable_blocks: int = 5, num_steps: int = 0, **params: Any
+) -> SchedulerState:
+    """Make a state in which `a` of 18 tokens outgrows the pool, 4 tokens a step, beside the shorter `b`.
+
+    In step 5 the 5 blocks are used up, and `b` is preempted, with its first step in flight if nobody has
+    answered it. So many steps are planned; `params` are further fields of `b`.
+    """
+    config = make_config(
+        usable_blocks=usable_blocks, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False
+    )
+    return plan_steps(make_state(config, make_request("a", a), make_request("b", b, **params)), num_steps)
 
 
 def blocks_of(state: SchedulerState, request_id: str) -> tuple[BlockId, ...]:

@@ -133,11 +133,11 @@ def _show(key: BlockKey | None) -> str:
 
 
 INVARIANTS: tuple[StateInvariant, ...] = (
-    _no_index_without_caching,
     _index_agrees_with_keys,
     _keys_agree_with_index,
     _keys_are_the_holders_hashes,
     _full_blocks_are_cached,
+    _no_index_without_caching,
     _empty_blocks_go_first,
 )
 """In the order in which they are checked."""

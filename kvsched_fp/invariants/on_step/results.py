@@ -264,6 +264,8 @@ def _only_updates_tell(step: Step) -> str | None:
 
 
 def _ends_with(output: PVector[int], token_ids: Sequence[int]) -> bool:
+    if len(token_ids) == 1:
+        return output[-1] == token_ids[0]
     # Index by index: a slice of a persistent vector copies all of it first.
     positions = range(len(output) - len(token_ids), len(output))
     return [output[position] for position in positions] == list(token_ids)

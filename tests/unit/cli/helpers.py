@@ -23,7 +23,7 @@ def run_cli(*args: str | Path) -> Result:
 def run_outside(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run `kvsched-fp` with `args` in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "kvsched_fp.cli", *map(str, args)],
+        [sys.executable, "-m", "kvsched_fp_command", *map(str, args)],
         capture_output=True,
         text=True,
         check=False,

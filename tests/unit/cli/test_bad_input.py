@@ -185,24 +185,47 @@ def test_a_world_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) 
     assert_refused(run_cli("run"), "out of memory")
 
 
+def test_a_config_file_that_is_a_directory(tmp_path: Path) -> None:
+    """It is called what it is, whatever its name ends with."""
+    assert_refused(run_cli("run", "--config", tmp_path), str(tmp_path), "got 'Is a directory'")
+
+
 @pytest.mark.parametrize(
-    ("args", "part"),
+    ("args", "parts"),
     [
-        (["--limit", "0"], "--limit"),
-        (["--check-every", "0"], "--check-every"),
-        (["--max-waiting", "0"], "--max-waiting"),
-        (["--check", "maybe"], "'every', 'sampled', 'off'"),
-        (["--format", "parquet"], "'mooncake', 'jsonl', 'csv'"),
-        (["--step-cost-base", "x"], "'x' is not a valid float"),
-        (["--no-such-option"], "--no-such-option"),
+        (["run", "--limit", "0"], ["--limit: got '0'", "an integer >= 1"]),
+        (["run", "--limit", "many"], ["--limit: got 'many'", "an integer >= 1"]),
+        (["run", "--limit"], ["--limit: missing", "an integer >= 1"]),
+        (["run", "--check-every", "0"], ["--check-every: got '0'", "an integer >= 1"]),
+        (["run", "--max-waiting", "0"], ["--max-waiting: got '0'", "an integer >= 1"]),
+        (["run", "--check", "maybe"], ["--check: got 'maybe'", "one of 'every', 'sampled', 'off'"]),
+        (["run", "--format", "parquet"], ["--format: got 'parquet'", "one of 'mooncake', 'jsonl', 'csv'"]),
+        (["run", "--step-cost-base", "x"], ["--step-cost-base: got 'x'", "a number"]),
+        (["run", "--set"], ["--set: missing", "KEY=VALUE"]),
+        (["run", "--trace"], ["--trace: missing", "the path of a file"]),
+        (["run", "--quiet=5"], ["--quiet: got '5'", "no value"]),
+        (["run", "--no-such-option"], ["option: got '--no-such-option'", "--config, --set, --format"]),
+        (["run", "a", "b", "c"], ["arguments: got 'b c'", "[WORKLOAD] and nothing behind it"]),
+        (["check", "--jobs", "0"], ["--jobs: got '0'", "an integer >= 1"]),
+        (["explain"], ["TRACE: missing", "the path of a file"]),
+        (["explain", "t"], ["--step: missing", "an integer >= 1"]),
+        (["explain", "t", "--step", "1", "--request"], ["--request: missing", "ID"]),
+        (["shrink", "t", "--tries", "1.5"], ["--tries: got '1.5'", "an integer >= 1"]),
+        (["shrnk", "t"], ["command: got 'shrnk'", "one of check, explain, run, shrink"]),
+        (["--no-such-option"], ["option: got '--no-such-option'", "--version"]),
     ],
 )
-def test_a_wrong_option(args: list[str], part: str) -> None:
-    """The command line itself is refused with the usage, and exit code 2."""
-    result = run_cli("run", *args)
+def test_a_wrong_command_line(args: list[str], parts: list[str]) -> None:
+    """It is refused like any other input: by name, value and what is allowed."""
+    assert_refused(run_cli(*args), *parts)
 
-    assert 2 == result.exit_code
-    assert part in result.stderr
+
+def test_a_command_line_without_a_command() -> None:
+    """The help says what there is; the exit code, that nothing was done."""
+    result = run_cli()
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert result.stderr.startswith("Usage: kvsched-fp ")
 
 
 def test_a_refusal_outside_of_this_process(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """When the invariants are checked."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def test_every_checks_everything_after_every_event(calls: list[str]) -> None:
     """The interval does not matter."""
     checker = _run(CheckMode.EVERY, 100)
 
-    assert ["check_full_step", "check_full"] * len(_events()) == calls
+    assert ["check_full", "check_full_step"] * len(_events()) == calls
     assert len(calls) == checker.num_checked
 
 
@@ -52,8 +53,25 @@ def test_sampled_checks_the_state_at_every_nth_event_and_at_the_end(calls: list[
     cheap = ["check_cheap"]
 
     assert 9 == len(_events())
-    assert [*cheap * 4, "check_full", *cheap * 4, "check_full", *cheap, "check_full"] == calls
+    assert [*cheap * 3, "check_full", *cheap * 4, "check_full", *cheap * 2, "check_full"] == calls
     assert 12 == checker.num_checked
+
+
+def test_of_several_violations_the_first_of_the_catalogue_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The invariants of a state come before those of a step, which lean on them."""
+
+    def fail(invariant_id: str) -> Callable[..., int]:
+        def check(*_: Any) -> int:
+            raise InvariantViolation(invariant_id, "it broke")
+
+        return check
+
+    for name in ("check_full_step", "check_cheap"):
+        monkeypatch.setattr(checks, name, fail("INV-STEP-01"))
+    monkeypatch.setattr(checks, "check_full", fail("INV-QUEUE-01"))
+    for mode in (CheckMode.EVERY, CheckMode.SAMPLED):
+        with pytest.raises(InvariantViolation, match=r"^INV-QUEUE-01: it broke"):
+            _run(mode, 1)
 
 
 def test_the_last_state_is_not_checked_twice(calls: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C."""
+"""Ctrl-C, at any moment."""
 
 import json
 import os
@@ -9,6 +9,10 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+import kvsched_fp_command
+from kvsched_fp.cli.failures import EXIT_INTERRUPTED
 from kvsched_fp.cli.interrupt import catch_interrupt
 from tests.unit.cli.helpers import HEADER, TINY
 from tests.unit.workloads.helpers import write_lines
@@ -16,7 +20,7 @@ from tests.unit.workloads.helpers import write_lines
 
 def _start(*args: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "kvsched_fp.cli", "run", *map(str, args)],
+        [sys.executable, "-m", "kvsched_fp_command", "run", *map(str, args)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -112,6 +116,69 @@ def _wait_for_trace(path: Path) -> None:
         assert time.monotonic() < deadline, "the run did not start"
         time.sleep(0.02)
     time.sleep(0.3)
+
+
+def _interrupt_when_imported(module: str, times: int, *args: str | Path) -> tuple[int, str, list[str]]:
+    """Run a command, and press Ctrl-C as soon as so many of its processes have imported `module`.
+
+    Gives the exit code and what was printed, but for Python's report of the imports.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "kvsched_fp_command", *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C goes to all processes of a terminal
+    )
+    assert process.stderr is not None
+    printed = []
+    while times:
+        line = process.stderr.readline()
+        assert line, f"it ended before: {printed}"
+        printed.append(line)
+        times -= line.rpartition("| ")[2].strip() == module
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    printed += stderr.splitlines(keepends=True)
+    return process.returncode, stdout, [line for line in printed if not line.startswith("import time:")]
+
+
+EARLY = ("signal", "attr", "immutables", "kvsched_fp.kvcache.pool", "kvsched_fp", "click", "rich.progress")
+"""Modules, in the order in which they are imported when the command starts."""
+
+
+@pytest.mark.parametrize("module", EARLY)
+def test_ctrl_c_while_modules_are_imported(module: str) -> None:
+    """Before there is a command that could catch it, the end is the same: one word, and exit code 130."""
+    ended = _interrupt_when_imported(module, 1, "run", "--quiet")
+
+    assert (130, "", ["interrupted\n"]) == ended
+
+
+@pytest.mark.parametrize(
+    "args", [("check", "--jobs", "1"), ("explain", "PIPE", "--step", "1"), ("shrink", "PIPE")]
+)
+@pytest.mark.parametrize("module", [EARLY[1], EARLY[-1]])
+def test_ctrl_c_at_the_start_of_every_command(tmp_path: Path, module: str, args: tuple[str, ...]) -> None:
+    """The command does not matter, nor whether its work has begun."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ended = _interrupt_when_imported(module, 1, *[pipe if arg == "PIPE" else arg for arg in args])
+
+    assert (130, "", ["interrupted\n"]) == ended
+
+
+@pytest.mark.parametrize("module", EARLY[1:5])
+def test_ctrl_c_while_the_workers_start(module: str) -> None:
+    """The workers of a check, which import everything once more, say nothing about it."""
+    ended = _interrupt_when_imported(module, 2, "check", "--jobs", "2")
+
+    assert (130, "", ["interrupted\n"]) == ended
+
+
+def test_both_ways_to_end_have_one_exit_code() -> None:
+    """The way in knows what the command line ends with."""
+    assert EXIT_INTERRUPTED == kvsched_fp_command.EXIT_INTERRUPTED
 
 
 def test_the_flag_is_set_once_and_the_handler_put_back() -> None:

@@ -21,6 +21,15 @@ def test_prints_the_version() -> None:
     assert (0, "kvsched-fp, version 0.1.0\n") == (result.exit_code, result.stdout)
 
 
+@pytest.mark.parametrize("command", ["run", "check", "explain", "shrink"])
+def test_help_states_the_exit_codes(command: str) -> None:
+    """Of every command, so that a script can tell its ends apart."""
+    text = run_cli(command, "--help").stdout
+
+    assert "Exit codes: 0 " in text
+    assert all(f" {code} " in text.partition("Exit codes:")[2] for code in (0, 2, 130))
+
+
 def test_help_states_the_default_configuration_and_the_formats() -> None:
     """What a run without arguments does can be read before it is run."""
     text = run_cli("run", "--help").stdout
@@ -104,7 +113,7 @@ def test_a_forced_format_is_used(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "f", plain_line())
 
     assert 0 == run_cli("run", path, "--format", "jsonl", "--quiet").exit_code
-    assert "f:1: timestamp: got None" in run_cli("run", path, "--format", "mooncake").stderr
+    assert "f:1: timestamp: missing; " in run_cli("run", path, "--format", "mooncake").stderr
 
 
 def test_the_trace_replays(tmp_path: Path) -> None:

@@ -194,7 +194,10 @@ def _one_block_too_many() -> SchedulerState:
 
 def _index_without_caching() -> SchedulerState:
     state = busy_state(enable_prefix_caching=False)
-    return with_pool(state, cached=state.kv.pool.cached.set(FOREIGN_KEY, BlockId(8)))
+    pool = state.kv.pool
+    last = pool.free_blocks()[-1]
+    keys = with_object(pool.keys, last, FOREIGN_KEY)
+    return with_pool(state, cached=pool.cached.set(FOREIGN_KEY, last), keys=keys)
 
 
 def _block_under_a_foreign_key() -> SchedulerState:

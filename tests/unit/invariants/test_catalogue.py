@@ -40,6 +40,14 @@ def test_ids_are_stable_and_different() -> None:
     assert {subject: list(range(1, len(numbers) + 1)) for subject, numbers in subjects.items()} == subjects
 
 
+def test_the_catalogue_counts_up() -> None:
+    """The invariants of one subject stand together, in the order of their numbers."""
+    ids = [entry.invariant_id for entry in CATALOGUE]
+    subjects = list(dict.fromkeys(invariant_id.rpartition("-")[0] for invariant_id in ids))
+
+    assert sorted(ids, key=lambda name: (subjects.index(name.rpartition("-")[0]), name)) == ids
+
+
 def test_every_invariant_is_said_in_plain_english() -> None:
     """Every invariant is a sentence, and has a reason."""
     assert [] == [entry.invariant_id for entry in CATALOGUE if not _is_plain_english(entry)]

@@ -118,9 +118,11 @@ def test_two_victims_move_the_cursor_back_twice() -> None:
 
 @pytest.mark.parametrize("budget", ["max_num_scheduled_tokens", "max_num_batched_tokens"])
 def test_victim_in_the_batch_gives_its_tokens_back(budget: str) -> None:
-    """[S-PRE-04, S-BUD-03] With a budget of 2, the token of `a` goes to `c`, which had got none else."""
-    state = make_crowd("priority", 9, 1, 1, prompts=(6, 7, 7))
-    state = attrs.evolve(state, config=attrs.evolve(state.config, **{budget: 2}))
+    """[S-PRE-04, S-BUD-03] With a budget of 3, the tokens of `a` go to `c`, which had got none else."""
+    config = make_config(usable_blocks=6, policy="priority", max_num_seqs=3)
+    requests = make_request("a", 5, priority=9), make_request("b"), make_request("c")
+    state, _ = run_step(run_together(config, *requests), a=(1, 2))
+    state = attrs.evolve(state, config=attrs.evolve(config, **{budget: 3}))
     _, output = schedule(state)
 
     assert ("a",) == output.preempted_request_ids

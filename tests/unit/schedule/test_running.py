@@ -34,10 +34,11 @@ def with_config(state: SchedulerState, **changes: int) -> SchedulerState:
 
 @pytest.mark.parametrize("budget", ["max_num_scheduled_tokens", "max_num_batched_tokens"])
 def test_phase_ends_when_a_budget_is_used_up(budget: str) -> None:
-    """[S-RUN-01] With 2 tokens to give, the third of three decoding requests gets none."""
-    state = run_steps(make_state(make_config(), *[make_request(name) for name in "abc"]), 1)
+    """[S-RUN-01] With 3 tokens to give, of which `a` takes two, the third decoding request gets none."""
+    config = make_config(max_num_seqs=3)
+    state, _ = run_step(make_state(config, *[make_request(name) for name in "abc"]), a=(1, 2))
 
-    assert [("a", 1), ("b", 1)] == batch(schedule(with_config(state, **{budget: 2}))[1])
+    assert [("a", 2), ("b", 1)] == batch(schedule(with_config(state, **{budget: 3}))[1])
 
 
 def test_request_gets_what_is_known_and_not_computed() -> None:
@@ -62,9 +63,8 @@ def test_request_gets_what_is_known_and_not_computed() -> None:
 )
 def test_request_is_cut_by_each_limit(changes: dict[str, int], expected: int) -> None:
     """[S-RUN-02] Threshold, both budgets and the place of the sampled token cut the 22 left of `a`."""
-    state = run_steps(
-        make_state(make_config(max_num_batched_tokens=8), make_request("a", 30), make_request("b", 9)), 1
-    )
+    config = make_config(max_num_batched_tokens=8, max_num_seqs=2)
+    state = run_steps(make_state(config, make_request("a", 30), make_request("b", 9)), 1)
     state = with_config(state, max_num_batched_tokens=64)
     _, output = schedule(with_config(state, **changes))
 

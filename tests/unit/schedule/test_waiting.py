@@ -21,6 +21,7 @@ from tests.unit.worlds import (
     blocks_of,
     drain,
     make_config,
+    make_outgrown,
     make_request,
     make_state,
     run_step,
@@ -126,13 +127,7 @@ def test_running_requests_count_as_active() -> None:
 
 def skipped_state(num_steps: int = 6) -> SchedulerState:
     """Make a state in which `b` is preempted with its first token in flight, and skipped in step 6."""
-    config = make_config(
-        usable_blocks=6, max_model_len=20, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False
-    )
-    state = make_state(config, make_request("a", 18), make_request("b", 5))
-    for _ in range(num_steps):
-        state, _ = schedule(state)
-    return state
+    return make_outgrown(18, 5, usable_blocks=6, num_steps=num_steps)
 
 
 def test_request_with_stale_output_to_come_is_skipped() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvsched_fp.errors import TraceError
+from kvsched_fp.errors import MISSING, TraceError
 from kvsched_fp.trace import check_trace, open_trace_reader, reader
 from tests.unit.trace.helpers import edit, read_values, write_trace
 
@@ -102,6 +102,15 @@ def test_a_wrong_header(trace: Path, change: dict[str, Any], field: str, part: s
     assert part in error.allowed
 
 
+@pytest.mark.parametrize(("key", "field"), [("version", "version"), ("config", "header.config")])
+def test_a_header_without_a_key(trace: Path, key: str, field: str) -> None:
+    """The error says that the key is missing, not that it is null."""
+    error = _error(edit(trace, lambda values: values[0].pop(key)))
+
+    assert (1, field, MISSING) == (error.line, error.field, error.value)
+    assert f"{field}: missing; allowed: " in str(error)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "part"),
     [
@@ -130,9 +139,9 @@ def _result_for(values: list[dict[str, Any]], step_id: int) -> None:
     [
         (lambda values: values[1].update(event={"kind": "explode"}), "event"),
         (lambda values: values[1].update(event=None), "event"),
-        (lambda values: values[1].pop("event"), "record"),
+        (lambda values: values[1].pop("event"), "record.event"),
         (lambda values: values[1].update(output={}), "record"),
-        (lambda values: values[1]["event"].pop("request"), "event"),
+        (lambda values: values[1]["event"].pop("request"), "event.request"),
         (
             lambda values: values[1]["event"]["request"].update(prompt_token_ids=["a"]),
             "event.request.prompt_token_ids[0]",
@@ -179,7 +188,7 @@ def test_a_missing_outcome(trace: Path) -> None:
     """A record of a step needs what came of it."""
     error = _error(edit(trace, lambda v: next(x for x in v if "output" in x).pop("output")))
 
-    assert "record" == error.field
+    assert ("record.output", MISSING) == (error.field, error.value)
     assert "event, output" in error.allowed
 
 

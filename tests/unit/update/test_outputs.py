@@ -4,7 +4,15 @@ from kvsched_fp import SchedulerState, add_request, finish_requests, reset_prefi
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvsched_fp.outputs import ClientOutputs, Emitted, PrefixCacheStats, SchedulerStats
-from tests.unit.worlds import make_config, make_request, make_result, make_state, run_step, run_steps
+from tests.unit.worlds import (
+    make_config,
+    make_outgrown,
+    make_request,
+    make_result,
+    make_state,
+    run_step,
+    run_steps,
+)
 
 A, B, C = map(RequestId, "abc")
 
@@ -110,12 +118,7 @@ def test_statistics_are_those_after_the_update() -> None:
 
 def test_deferred_requests_are_counted_apart() -> None:
     """[U-OUT-03] `b` was skipped, since its token is still on its way."""
-    config = make_config(usable_blocks=6, max_model_len=20, long_prefill_token_threshold=4)
-    state = make_state(config, make_request("a", 18), make_request("b", 5))
-    state, _ = schedule(state)
-    state, _ = schedule(state)
-    for _ in range(4):
-        state, _ = schedule(state)
+    state = make_outgrown(18, 5, usable_blocks=6, num_steps=6)
 
     assert {B} == set(state.deferred)
 

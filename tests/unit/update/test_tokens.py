@@ -4,6 +4,7 @@ import pytest
 
 from kvsched_fp import (
     FinishReason,
+    InvalidEvent,
     Progress,
     SchedulerState,
     StepResult,
@@ -13,15 +14,18 @@ from kvsched_fp import (
     schedule,
     update,
 )
-from kvsched_fp.ids import RequestId
+from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.kvcache.hashing import extend_block_hashes
 from kvsched_fp.outputs import EngineOutput
 from kvsched_fp.request import PrefillStats
+from tests.unit.refusal import refused
 from tests.unit.worlds import (
     make_config,
+    make_outgrown,
     make_request,
     make_result,
     make_state,
+    plan_steps,
     run_step,
     run_steps,
     tokens_told,
@@ -37,9 +41,7 @@ def told(state: SchedulerState) -> list[EngineOutput]:
 
 def test_tokens_are_no_longer_in_flight_when_they_are_back() -> None:
     """[U-TOK-01] Each result takes away what its step had scheduled, whether it sampled or not."""
-    state = make_state(make_config(max_num_batched_tokens=8), make_request("a", 20))
-    for _ in range(3):
-        state, _ = schedule(state)
+    state = plan_steps(make_state(make_config(max_num_batched_tokens=8), make_request("a", 20)), 3)
     in_flight = [state.progress[A].num_in_flight_tokens]
     for output in state.in_flight:
         state = update(state, StepResult(step_id=output.step_id))
@@ -67,17 +69,11 @@ def test_result_of_a_request_that_has_left_is_ignored() -> None:
 
 def two_stale_steps(*, reset: bool) -> tuple[SchedulerState, Progress]:
     """Make a state in which `b` was preempted with steps of 4 and 2 tokens in flight."""
-    config = make_config(
-        usable_blocks=7, max_model_len=24, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False
-    )
-    state = make_state(config, make_request("a", 22), make_request("b", 6))
-    state, _ = schedule(state)
-    state, _ = schedule(state)
+    state = make_outgrown(22, 6, usable_blocks=7, num_steps=2)
     if reset:
         state, _ = reset_prefix_cache(state, reset_running_requests=True)
     else:
-        for _ in range(4):
-            state, _ = schedule(state)
+        state = plan_steps(state, 4)
     return state, state.progress[B]
 
 
@@ -110,6 +106,45 @@ def test_share_that_is_dropped_does_not_take_the_fresh_one_with_it() -> None:
 
     assert {"a": (6,)} == tokens_told(state)
     assert [6] == list(state.progress[A].output_token_ids)
+
+
+def late_step_of_a_former_request() -> SchedulerState:
+    """Make a state in which `a`, of 3 tokens, was preempted while 5 of the `a` before it are in flight."""
+    state, _ = schedule(make_state(make_config(), make_request("a", 5)))
+    state = add_request(finish_requests(state, [A]), make_request("a", 3))
+    state, _ = schedule(state)
+    return reset_prefix_cache(state, reset_running_requests=True)[0]
+
+
+@pytest.mark.parametrize("tokens", [{}, {"a": (7,)}])
+def test_late_result_that_exceeds_the_stale_share_is_refused(tokens: dict[str, tuple[int, ...]]) -> None:
+    """[U-TOK-08] Its 5 tokens are not of the request that has the id now, whether it brings any or not."""
+    state = late_step_of_a_former_request()
+    allowed = "a step with at most 3 tokens of request 'a'; this one has 5"
+    with refused(InvalidEvent, "step_id", 1, allowed, state=state):
+        update(state, StepResult(step_id=StepId(1), sampled_token_ids=tokens))
+
+
+def test_late_result_is_ignored_once_the_new_request_has_ended() -> None:
+    """[U-TOK-08, U-TOK-02] So the steps in flight can still come back."""
+    state = finish_requests(late_step_of_a_former_request(), [A])
+    for step_id in (1, 2):
+        state = update(state, StepResult(step_id=StepId(step_id), sampled_token_ids={"a": (7,)}))
+
+    assert {} == tokens_told(state)
+    assert () == state.in_flight
+
+
+def test_late_result_within_the_stale_share_is_taken_in() -> None:
+    """[U-TOK-03, U-TOK-08] The reference cannot tell it from one of the new request, and neither do we."""
+    state, _ = schedule(make_state(make_config(), make_request("a", 3)))
+    state = add_request(finish_requests(state, [A]), make_request("a", 5))
+    state, _ = schedule(state)
+    state, _ = reset_prefix_cache(state, reset_running_requests=True)
+    state = update(state, StepResult(step_id=StepId(1), sampled_token_ids={"a": (7,)}))
+
+    assert (2, 2) == (state.progress[A].num_stale_output_tokens, state.progress[A].num_in_flight_tokens)
+    assert {} == tokens_told(state)
 
 
 def test_tokens_behind_the_one_that_stops_are_cut_off() -> None:

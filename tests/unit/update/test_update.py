@@ -9,9 +9,11 @@ from kvsched_fp.ids import RequestId, StepId
 from tests.unit.refusal import refused
 from tests.unit.worlds import (
     make_config,
+    make_outgrown,
     make_request,
     make_result,
     make_state,
+    plan_steps,
     run_step,
     run_steps,
     tokens_told,
@@ -125,12 +127,9 @@ def test_requests_that_stopped_leave_their_queues() -> None:
 
 def test_request_that_stops_while_it_waits_leaves_the_waiting_queue() -> None:
     """[U-STEP-03] Its late token was its last one; it was skipped before, and is deferred no more."""
-    config = make_config(usable_blocks=5, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False)
-    state = make_state(config, make_request("a", 18), make_request("b", 4, max_tokens=1))
-    state, first = schedule(state)
+    state, first = schedule(make_outgrown(max_tokens=1))
     late = make_result(state, first)
-    for _ in range(5):
-        state, _ = schedule(state)
+    state = plan_steps(state, 5)
 
     assert (["b"], {B}) == (list(state.waiting), set(state.deferred))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kvsched_fp.errors import MISSING
 from kvsched_fp.workloads.formats import WorkloadFormat, open_workload
 from tests.unit.workloads.helpers import (
     MAX_MODEL_LEN,
@@ -41,7 +42,7 @@ def test_a_format_can_be_forced(tmp_path: Path) -> None:
     """A forced format is what errors are about."""
     path = write_lines(tmp_path / "f", plain_line())
 
-    with refused_line(1, "timestamp", "the fields timestamp", None):
+    with refused_line(1, "timestamp", "the fields timestamp", MISSING):
         read_all(path, WorkloadFormat.MOONCAKE)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvsched_fp.errors import MISSING
 from kvsched_fp.workloads.formats import open_workload
 from kvsched_fp.workloads.mooncake import MAX_HASH_ID
 from kvsched_fp.workloads.request import MAX_ARRIVAL_SECONDS, OUTPUT_TOKEN_BASE
@@ -96,7 +97,7 @@ def test_refuses_a_missing_field(tmp_path: Path, field: str) -> None:
     """All four fields are needed on every line."""
     path = write_lines(tmp_path / "f", mooncake_line(), mooncake_line(**{field: ...}))
 
-    with refused_line(2, field, "the fields timestamp, input_length, output_length, hash_ids", None):
+    with refused_line(2, field, "the fields timestamp, input_length, output_length, hash_ids", MISSING):
         read_all(path)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvsched_fp.errors import MISSING
 from tests.unit.workloads.helpers import MAX_MODEL_LEN, plain_line, read_all, refused_line, write_lines
 
 HEADER = "arrival,prompt_tokens,output_tokens"
@@ -127,5 +128,5 @@ def test_jsonl_refuses_a_missing_field(tmp_path: Path) -> None:
     """Three fields are needed on every line."""
     path = write_lines(tmp_path / "f", plain_line(), plain_line(output_tokens=...))
 
-    with refused_line(2, "output_tokens", "the fields arrival, prompt_tokens, output_tokens", None):
+    with refused_line(2, "output_tokens", "the fields arrival, prompt_tokens, output_tokens", MISSING):
         read_all(path)

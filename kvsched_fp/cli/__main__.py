@@ -1,5 +1,0 @@
-"""`python -m kvsched_fp.cli` is the command `kvsched-fp`."""
-
-from kvsched_fp.cli import main
-
-main(prog_name="kvsched-fp")
