@@ -10,7 +10,16 @@
 `specs/README.md`.
 """
 
-from kvsched_fp.config import DEFAULT, MINIMAL, SchedulerConfig, SchedulingPolicy
+from kvsched_fp.bitmask import GrammarRows, grammar_rows
+from kvsched_fp.config import (
+    DEFAULT,
+    MINIMAL,
+    RunnerType,
+    SchedulerConfig,
+    SchedulingPolicy,
+    SpecDecodeMetricsLevel,
+)
+from kvsched_fp.drafting import update_drafts, update_drafts_in_flight
 from kvsched_fp.errors import (
     InvalidConfig,
     InvalidEvent,
@@ -36,12 +45,21 @@ from kvsched_fp.events import (
     UpdateDraftsInFlight,
 )
 from kvsched_fp.explain import explain
-from kvsched_fp.lifecycle import add_request, finish_requests, reset_prefix_cache, set_pause_state
+from kvsched_fp.grammar import AutomatonGrammar, Grammar
+from kvsched_fp.lifecycle import (
+    add_request,
+    fail_grammar,
+    finish_requests,
+    reset_prefix_cache,
+    set_grammar,
+    set_pause_state,
+)
 from kvsched_fp.machine import step
 from kvsched_fp.outputs import Emitted, EngineOutput, Reason, SchedulerOutput
+from kvsched_fp.progress import Progress
 from kvsched_fp.request import (
     FinishReason,
-    Progress,
+    LoRA,
     RepetitionDetection,
     Request,
     RequestStatus,
@@ -55,17 +73,21 @@ __all__ = [
     "DEFAULT",
     "MINIMAL",
     "AddRequest",
+    "AutomatonGrammar",
     "Emitted",
     "EngineOutput",
     "Event",
     "FinishReason",
     "FinishRequests",
+    "Grammar",
     "GrammarFailed",
     "GrammarReady",
+    "GrammarRows",
     "InvalidConfig",
     "InvalidEvent",
     "InvariantViolation",
     "KvschedError",
+    "LoRA",
     "OracleBug",
     "PauseState",
     "Progress",
@@ -74,6 +96,7 @@ __all__ = [
     "Request",
     "RequestStatus",
     "ResetPrefixCache",
+    "RunnerType",
     "SamplingParams",
     "Schedule",
     "SchedulerConfig",
@@ -81,6 +104,7 @@ __all__ = [
     "SchedulerState",
     "SchedulingPolicy",
     "SetPauseState",
+    "SpecDecodeMetricsLevel",
     "StepResult",
     "TraceError",
     "Update",
@@ -89,11 +113,16 @@ __all__ = [
     "WorkloadError",
     "add_request",
     "explain",
+    "fail_grammar",
     "finish_requests",
+    "grammar_rows",
     "initial_state",
     "reset_prefix_cache",
     "schedule",
+    "set_grammar",
     "set_pause_state",
     "step",
     "update",
+    "update_drafts",
+    "update_drafts_in_flight",
 ]

@@ -1,7 +1,8 @@
 """The frozen configuration of a scheduler: fields, limits, cross-field checks and presets.
 
-Upstream: `config/scheduler.py::SchedulerConfig`, `config/cache.py::CacheConfig` and the arguments of
-`v1/core/kv_cache_manager.py::KVCacheManager`, flattened to what decides a step.
+Upstream: `config/scheduler.py::SchedulerConfig`, `config/cache.py::CacheConfig`,
+`config/speculative.py::SpeculativeConfig`, `config/parallel.py::ParallelConfig`, `config/lora.py::LoRAConfig` and
+the arguments of `v1/core/kv_cache_manager.py::KVCacheManager`, flattened to what decides a step.
 """
 
 import enum
@@ -194,7 +195,8 @@ class SchedulerConfig:
     pipeline_parallel_size: int = 1
     """Stages of the pipeline."""
     data_parallel_size: int = 1
-    """Ranks that hold prompts back together; with more than one, each is told when (`throttle_prefills`)."""
+    """Ranks that hold prompts back together; with more than one, each is told when
+    (`throttle_prefills`)."""
 
     # Speculative decoding.
     num_spec_tokens: int = 0
@@ -202,7 +204,8 @@ class SchedulerConfig:
     num_spec_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = attrs.field(
         default=None, converter=_freeze_schedule
     )
-    """Fewer drafts for larger batches: triples (first batch size, last batch size, drafts); None for none."""
+    """Fewer drafts for larger batches: triples (first batch size, last batch size, drafts); None for no
+    such limit."""
     max_num_new_slots_for_drafting: int = 0
     """Input positions that the drafter needs per request, beyond the scheduled tokens."""
     num_prefill_lookahead_tokens: int = 0
@@ -339,6 +342,7 @@ def _check_limits(config: SchedulerConfig) -> None:
 
 def _check_cross_fields(config: SchedulerConfig) -> None:
     _check_limits_of_a_step(config)
+    _check_drafting(config)
     _check_kv_cache(config)
 
 
@@ -356,30 +360,6 @@ def _check_limits_of_a_step(config: SchedulerConfig) -> None:
             config.max_num_active_seqs,
             f"at most max_num_seqs = {config.max_num_seqs}",
         )
-    if 0 < config.long_prefill_token_threshold <= config.num_spec_tokens:
-        raise InvalidConfig(
-            "long_prefill_token_threshold",
-            config.long_prefill_token_threshold,
-            f"0, or more than num_spec_tokens = {config.num_spec_tokens}: a padded decode may not be cut",
-        )
-    if config.drop_eagle_block and config.num_hash_lookahead_tokens:
-        raise InvalidConfig("drop_eagle_block", True, "false with num_hash_lookahead_tokens: hashes prove it")
-    if (
-        config.drop_eagle_block
-        and config.enable_prefix_caching
-        and config.num_prefill_lookahead_tokens > config.block_size
-    ):
-        raise InvalidConfig(
-            "num_prefill_lookahead_tokens",
-            config.num_prefill_lookahead_tokens,
-            f"at most block_size = {config.block_size} with drop_eagle_block",
-        )
-    if config.max_num_new_slots_for_drafting >= config.max_num_batched_tokens:
-        raise InvalidConfig(
-            "max_num_new_slots_for_drafting",
-            config.max_num_new_slots_for_drafting,
-            f"less than max_num_batched_tokens = {config.max_num_batched_tokens}",
-        )
     if config.long_prefill_token_threshold > config.max_model_len:
         raise InvalidConfig(
             "long_prefill_token_threshold",
@@ -396,6 +376,36 @@ def _check_limits_of_a_step(config: SchedulerConfig) -> None:
                     f"at least max_model_len = {config.max_model_len} "
                     "while enable_chunked_prefill is false",
                 )
+
+
+def _check_drafting(config: SchedulerConfig) -> None:
+    """Refuse what contradicts speculative decoding."""
+    if 0 < config.long_prefill_token_threshold <= config.num_spec_tokens:
+        raise InvalidConfig(
+            "long_prefill_token_threshold",
+            config.long_prefill_token_threshold,
+            f"0, or more than num_spec_tokens = {config.num_spec_tokens}: a padded decode may not be cut",
+        )
+    if config.drop_eagle_block and config.num_hash_lookahead_tokens:
+        raise InvalidConfig(
+            "drop_eagle_block", True, "false with num_hash_lookahead_tokens: the hashes prove the block"
+        )
+    if (
+        config.drop_eagle_block
+        and config.enable_prefix_caching
+        and config.num_prefill_lookahead_tokens > config.block_size
+    ):
+        raise InvalidConfig(
+            "num_prefill_lookahead_tokens",
+            config.num_prefill_lookahead_tokens,
+            f"at most block_size = {config.block_size} with drop_eagle_block",
+        )
+    if config.max_num_new_slots_for_drafting >= config.max_num_batched_tokens:
+        raise InvalidConfig(
+            "max_num_new_slots_for_drafting",
+            config.max_num_new_slots_for_drafting,
+            f"less than max_num_batched_tokens = {config.max_num_batched_tokens}",
+        )
 
 
 def _check_kv_cache(config: SchedulerConfig) -> None:

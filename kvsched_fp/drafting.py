@@ -2,24 +2,29 @@
 
 Rules
 -----
-[D-NEXT-01] Drafts are kept for the request's next step, up to the first that its grammar does not allow. In the
-    middle of a prompt they are thrown away, older ones included: they continue what is not the end.
-[D-FLIGHT-01] Drafts for a step in flight take the place of its placeholders: as many as there are placeholders,
-    up to the first that the grammar does not allow, padded to the old number. The output counts the padding.
+[D-NEXT-01] Drafts are kept for the request's next step, up to the first that its grammar does not
+    allow. In the middle of a prompt they are thrown away, older ones included: they continue what is
+    not the end.
+[D-FLIGHT-01] Drafts for a step in flight take the place of its placeholders: as many as there are
+    placeholders, up to the first that the grammar does not allow, padded to the old number. The output
+    counts the padding.
 
-Upstream: `v1/core/sched/scheduler.py::Scheduler.update_draft_token_ids`, `update_draft_token_ids_in_output`.
+Upstream: `v1/core/sched/scheduler.py::Scheduler.update_draft_token_ids`,
+`update_draft_token_ids_in_output`; `v1/core/sched/diffusion_scheduler.py` cuts to the canvas.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
-from kvsched_fp.config import RunnerType
+from kvsched_fp.config import RunnerType, SchedulerConfig
 from kvsched_fp.errors import InvalidEvent
+from kvsched_fp.events import UpdateDrafts, UpdateDraftsInFlight
 from kvsched_fp.grammar import GrammarError, strip_padding
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.request import MAX_TOKEN_ID, Progress, Request, canvas_width
+from kvsched_fp.progress import Progress
+from kvsched_fp.request import MAX_TOKEN_ID, Request, canvas_width
 from kvsched_fp.state import SchedulerState
 
 PADDING = -1
@@ -27,49 +32,55 @@ PADDING = -1
 
 
 def update_drafts(
-    state: SchedulerState, draft_token_ids: Mapping[RequestId, tuple[int, ...]]
+    state: SchedulerState, draft_token_ids: Mapping[RequestId, Iterable[int]]
 ) -> SchedulerState:
     """Keep drafts for the next step of each request [D-NEXT-01].
 
-    Raises `InvalidEvent` for a request that is not live, more than `num_spec_tokens` drafts, or what is
-    neither a token id nor -1.
+    Raises `InvalidEvent` for a request that is not live or has no grammar yet, more than
+    `num_spec_tokens` drafts, or what is neither a token id nor -1.
     """
-    _check_drafts(state, draft_token_ids)
+    event = UpdateDrafts(draft_token_ids)
+    _check_drafts(state, event.draft_token_ids)
+    most = state.config.num_spec_tokens
     progress_of = state.progress.mutate()
-    for request_id, drafts in draft_token_ids.items():
-        if len(drafts) > state.config.num_spec_tokens:
+    for request_id, drafts in event.draft_token_ids.items():
+        if len(drafts) > most:
             raise InvalidEvent(
                 "draft_token_ids",
                 f"{len(drafts)} drafts for {request_id}",
-                f"at most num_spec_tokens = {state.config.num_spec_tokens}",
+                f"at most num_spec_tokens = {most}",
             )
-        progress = progress_of[request_id]
-        if state.config.runner_type is RunnerType.DIFFUSION:
-            drafts = drafts[: canvas_width(state.requests[request_id], state.config.num_spec_tokens)]
-        kept = () if progress.is_prefill_chunk else _allowed(state.requests[request_id], progress, drafts)
+        request, progress = state.requests[request_id], progress_of[request_id]
+        kept = _kept_for_next_step(state.config, request, progress, drafts)
         progress_of[request_id] = attrs.evolve(progress, spec_token_ids=kept)
     return attrs.evolve(state, progress=progress_of.finish())
 
 
+def _kept_for_next_step(
+    config: SchedulerConfig, request: Request, progress: Progress, drafts: tuple[int, ...]
+) -> tuple[int, ...]:
+    if progress.is_prefill_chunk:
+        return ()
+    if config.runner_type is RunnerType.DIFFUSION:
+        drafts = drafts[: canvas_width(request, config.num_spec_tokens)]
+    return _allowed(request, progress, drafts)
+
+
 def update_drafts_in_flight(
-    state: SchedulerState, step_id: StepId, draft_token_ids: Mapping[RequestId, tuple[int, ...]]
+    state: SchedulerState, step_id: StepId, draft_token_ids: Mapping[RequestId, Iterable[int]]
 ) -> SchedulerState:
     """Put drafts into a step that is in flight [D-FLIGHT-01].
 
-    Raises `InvalidEvent` for a step that is not in flight, a request that is not live, or what is neither
-    a token id nor -1.
+    Raises `InvalidEvent` for a step that is not in flight, a request that is not live or has no grammar
+    yet, or what is neither a token id nor -1.
     """
-    _check_drafts(state, draft_token_ids)
-    index = next((i for i, output in enumerate(state.in_flight) if output.step_id == step_id), None)
-    if index is None:
-        allowed = (
-            ", ".join(str(output.step_id) for output in state.in_flight) or "nothing: no step is in flight"
-        )
-        raise InvalidEvent("step_id", step_id, allowed)
+    event = UpdateDraftsInFlight(step_id, draft_token_ids)
+    _check_drafts(state, event.draft_token_ids)
+    index = _find_in_flight(state, step_id)
     output = state.in_flight[index]
     scheduled = dict(output.scheduled_spec_token_ids)
     num_invalid = {}
-    for request_id, drafts in draft_token_ids.items():
+    for request_id, drafts in event.draft_token_ids.items():
         num_placeholders = len(scheduled.get(request_id, ()))
         if num_placeholders == 0:
             continue
@@ -86,6 +97,15 @@ def update_drafts_in_flight(
     )
     in_flight = (*state.in_flight[:index], replaced, *state.in_flight[index + 1 :])
     return attrs.evolve(state, in_flight=in_flight)
+
+
+def _find_in_flight(state: SchedulerState, step_id: StepId) -> int:
+    """Give the index of a step among those in flight, or refuse it."""
+    step_ids = [output.step_id for output in state.in_flight]
+    if step_id not in step_ids:
+        allowed = ", ".join(map(str, step_ids)) or "nothing: no step is in flight"
+        raise InvalidEvent("step_id", step_id, allowed)
+    return step_ids.index(step_id)
 
 
 def _check_drafts(state: SchedulerState, draft_token_ids: Mapping[RequestId, tuple[int, ...]]) -> None:

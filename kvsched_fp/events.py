@@ -5,6 +5,7 @@ is the union; `machine.step()` is total over it.
 """
 
 import enum
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -44,19 +45,20 @@ def _freeze_token_map(
 def _freeze_ids(request_ids: Iterable[RequestId] | None) -> tuple[RequestId, ...] | None:
     if request_ids is None:
         return None
+    return _freeze_id_tuple("request_ids", request_ids, "ids of live requests, or None for all")
+
+
+def _freeze_pooled(request_ids: Iterable[RequestId]) -> tuple[RequestId, ...]:
+    return _freeze_id_tuple("pooled_request_ids", request_ids, "ids of pooling requests")
+
+
+def _freeze_id_tuple(field: str, request_ids: Iterable[RequestId], allowed: str) -> tuple[RequestId, ...]:
     if isinstance(request_ids, str):
         return (RequestId(request_ids),)
     try:
         return tuple(dict.fromkeys(request_ids))
     except TypeError:
-        raise InvalidEvent("request_ids", request_ids, "ids of live requests, or None for all") from None
-
-
-def _freeze_id_tuple(request_ids: Iterable[RequestId]) -> tuple[RequestId, ...]:
-    try:
-        return tuple(dict.fromkeys(request_ids))
-    except TypeError:
-        raise InvalidEvent("pooled_request_ids", request_ids, "ids of pooling requests") from None
+        raise InvalidEvent(field, request_ids, allowed) from None
 
 
 def _freeze_drafts(tokens: Mapping[RequestId, Iterable[int]]) -> OrderedMap[RequestId, tuple[int, ...]]:
@@ -80,33 +82,36 @@ def _make_check(kind: type, allowed: str) -> Check:
     return check
 
 
-def _check_time(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    if type(value) not in (int, float):
-        raise InvalidEvent(attribute.name, value, "a number")
-
-
 def _checked_by(check: Check) -> "Callable[[object, attrs.Attribute[Any], object], None]":
     """Make the validator of a field."""
     return lambda _, attribute, value: check(attribute.name, value)
 
 
+def check_time(field: str, value: object) -> None:
+    """Refuse what is no time; one that is not finite would not even equal itself."""
+    if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
+        raise InvalidEvent(field, value, "a finite number")
+
+
 check_request = _make_check(Request, "a Request")
 check_flag = _make_check(bool, "True or False")
 check_pause_state = _make_check(PauseState, ", ".join(map(str, PauseState)))
+_check_id = _make_check(str, "the id of a request")
+_check_step_id = _make_check(int, "the number of a step")
 
 
 @attrs.frozen(kw_only=True)
 class StepResult:
     """What the model runner returned for one step. Upstream: `v1/outputs.py::ModelRunnerOutput`."""
 
-    step_id: StepId = attrs.field(validator=_checked_by(_make_check(int, "the number of a step")))
+    step_id: StepId = attrs.field(validator=_checked_by(_check_step_id))
     """The step that this answers; it must be the oldest in flight."""
     sampled_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(
         factory=OrderedMap, converter=_freeze_tokens
     )
     """The tokens sampled for each scheduled request; a request that sampled none may be left out."""
-    pooled_request_ids: tuple[RequestId, ...] = attrs.field(default=(), converter=_freeze_id_tuple)
-    """The pooling requests whose output came with it."""
+    pooled_request_ids: tuple[RequestId, ...] = attrs.field(default=(), converter=_freeze_pooled)
+    """The pooling requests whose output came with it, each once (one id may stand alone, as a string)."""
 
 
 check_result = _make_check(StepResult, "a StepResult")
@@ -118,7 +123,7 @@ class AddRequest:
 
     request: Request = attrs.field(validator=_checked_by(check_request))
     """Its id must not be live, unless it is the next input of a session."""
-    time: float = attrs.field(default=0.0, validator=_check_time)
+    time: float = attrs.field(default=0.0, validator=_checked_by(check_time))
     """Seconds on the caller's clock, for the events of requests."""
 
 
@@ -143,7 +148,7 @@ class Schedule:
 
     throttle_prefills: bool = attrs.field(default=False, validator=_checked_by(check_flag))
     """Whether the data-parallel cadence holds prompts back in this step."""
-    time: float = attrs.field(default=0.0, validator=_check_time)
+    time: float = attrs.field(default=0.0, validator=_checked_by(check_time))
     """Seconds on the caller's clock, for the events of requests."""
 
 
@@ -153,7 +158,7 @@ class Update:
 
     result: StepResult = attrs.field(validator=_checked_by(check_result))
     """What it returned."""
-    time: float = attrs.field(default=0.0, validator=_check_time)
+    time: float = attrs.field(default=0.0, validator=_checked_by(check_time))
     """Seconds on the caller's clock, for the events of requests."""
 
 
@@ -169,7 +174,7 @@ class UpdateDrafts:
 class UpdateDraftsInFlight:
     """The drafts of a step that is in flight became known: they take the place of its placeholders."""
 
-    step_id: StepId = attrs.field(validator=_checked_by(_make_check(int, "the number of a step")))
+    step_id: StepId = attrs.field(validator=_checked_by(_check_step_id))
     """The step, one of those in flight."""
     draft_token_ids: OrderedMap[RequestId, tuple[int, ...]] = attrs.field(converter=_freeze_drafts)
     """Per live request, its drafts; more than it has placeholders are cut, fewer are padded with -1."""
@@ -179,7 +184,7 @@ class UpdateDraftsInFlight:
 class GrammarReady:
     """The grammar that a request waits for was compiled."""
 
-    request_id: RequestId
+    request_id: RequestId = attrs.field(validator=_checked_by(_check_id))
     """A request that waits for a grammar."""
     grammar: Grammar = attrs.field()
     """The grammar, before any output."""
@@ -194,7 +199,7 @@ class GrammarReady:
 class GrammarFailed:
     """The grammar that a request waits for cannot be compiled."""
 
-    request_id: RequestId
+    request_id: RequestId = attrs.field(validator=_checked_by(_check_id))
     """A request that waits for a grammar."""
     message: str = attrs.field(validator=_checked_by(_make_check(str, "a text")))
     """Why, for the client."""
@@ -214,7 +219,7 @@ class ResetPrefixCache:
 
     reset_running_requests: bool = attrs.field(default=False, validator=_checked_by(check_flag))
     """Preempt what runs first, so that the reset cannot fail."""
-    time: float = attrs.field(default=0.0, validator=_check_time)
+    time: float = attrs.field(default=0.0, validator=_checked_by(check_time))
     """Seconds on the caller's clock, for the events of requests."""
 
 

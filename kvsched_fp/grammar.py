@@ -6,15 +6,15 @@ an adapter hands in one that asks a real backend, or that answers from what was 
 
 Rules
 -----
-[G-01] A grammar accepts the longest prefix of some tokens that it allows; nothing else is asked of it.
-[G-02] Padding (-1) and all behind it is no draft.
+[G-ACC-01] A grammar accepts the longest prefix of some tokens that it allows; nothing else is asked of it.
+[G-PAD-01] Padding (-1) and all behind it is no draft.
 
 Upstream: `v1/structured_output/backend_types.py::StructuredOutputGrammar`,
 `v1/structured_output/__init__.py::StructuredOutputManager.validate_tokens`, `accept_tokens`.
 """
 
-from collections.abc import Sequence
-from typing import Protocol, Self, runtime_checkable
+from collections.abc import Iterable, Sequence
+from typing import Protocol, Self, TypeAlias, runtime_checkable
 
 import attrs
 
@@ -30,7 +30,7 @@ class Grammar(Protocol):
         ...
 
     def count_valid_tokens(self, token_ids: Sequence[int]) -> int:
-        """Count the tokens at the front of `token_ids` that are allowed [G-01]."""
+        """Count the tokens at the front of `token_ids` that are allowed [G-ACC-01]."""
         ...
 
 
@@ -43,37 +43,50 @@ class GrammarError:
 
 
 def strip_padding(token_ids: Sequence[int]) -> tuple[int, ...]:
-    """Give the drafts in front of the padding [G-02]."""
+    """Give the drafts in front of the padding [G-PAD-01]."""
     for index, token_id in enumerate(token_ids):
         if token_id < 0:
             return tuple(token_ids[:index])
     return tuple(token_ids)
 
 
+Moves: TypeAlias = tuple[tuple[int, int], ...]
+"""Where an automaton may go from one state: pairs (token id, next state)."""
+
+
+def _freeze_moves(moves: Iterable[Iterable[tuple[int, int]]]) -> tuple[Moves, ...]:
+    try:
+        return tuple(tuple((token_id, to) for token_id, to in pairs) for pairs in moves)
+    except (TypeError, ValueError):
+        raise InvalidEvent("grammar.moves", moves, "per state, pairs (token id, next state)") from None
+
+
 @attrs.frozen
 class AutomatonGrammar:
     """A finite automaton over token ids. A state without moves ends the output: it allows nothing more."""
 
-    moves: tuple[tuple[tuple[int, int], ...], ...]
-    """Per state, pairs (token id, next state), in ascending order of token ids."""
+    moves: tuple[Moves, ...] = attrs.field(converter=_freeze_moves)
+    """Per state, in ascending order of token ids."""
     state: int = 0
     """Where it stands."""
 
     def __attrs_post_init__(self) -> None:
-        num_states = len(self.moves)
-        allowed = f"a state from 0 to {num_states - 1}"
-        if not 0 <= self.state < num_states:
-            raise InvalidEvent("grammar.state", self.state, allowed)
+        self._check_state("grammar.state", self.state)
         for moves in self.moves:
             token_ids = [token_id for token_id, _ in moves]
-            if token_ids != sorted(set(token_ids)):
+            are_ints = all(type(token_id) is int for token_id in token_ids)
+            if not are_ints or token_ids != sorted(set(token_ids)):
                 raise InvalidEvent("grammar.moves", moves, "token ids in ascending order, each once")
-            for _, following in moves:
-                if not 0 <= following < num_states:
-                    raise InvalidEvent("grammar.moves", following, allowed)
+            for _, to in moves:
+                self._check_state("grammar.moves", to)
+
+    def _check_state(self, field: str, state: int) -> None:
+        num_states = len(self.moves)
+        if type(state) is not int or not 0 <= state < num_states:
+            raise InvalidEvent(field, state, f"a state from 0 to {num_states - 1}")
 
     def accept_tokens(self, token_ids: Sequence[int]) -> tuple["AutomatonGrammar", bool]:
-        """Go past `token_ids` as far as they are allowed; tell whether all were."""
+        """Go past `token_ids` as far as they are allowed; tell whether all were [G-ACC-01]."""
         states = self._states_along(token_ids)
         return attrs.evolve(self, state=states[-1]), len(states) == len(token_ids) + 1
 
@@ -85,8 +98,8 @@ class AutomatonGrammar:
         """List the states that `token_ids` lead through, from the one where it stands."""
         states = [self.state]
         for token_id in token_ids:
-            following = dict(self.moves[states[-1]]).get(token_id)
-            if following is None:
+            to = dict(self.moves[states[-1]]).get(token_id)
+            if to is None:
                 break
-            states.append(following)
+            states.append(to)
         return states

@@ -6,10 +6,10 @@ Rules
 -----
 [M-LIFE-01] A request is added with an id that is not live and a prompt that fits `max_model_len`; it waits
     behind the others (FCFS) or in its place (priority). Its full blocks are hashed at once.
-[M-LIFE-04] A request with the id of a live session brings its next input, or, if it is not resumable itself, the
-    end of the session.
-[M-GRAM-01] A request that needs a grammar waits until it is told the grammar, or that there is none; which of the
-    two, it is told once.
+[M-LIFE-04] A request with the id of a live session brings its next input, or, if it is not resumable
+    itself, the end of the session.
+[M-GRAM-01] A request that needs a grammar waits until it is told the grammar, or that there is none;
+    which of the two, it is told once.
 [M-LIFE-02] Requests that are ended from outside leave at once, in the order given, whatever they were
     doing; their results that are still in flight will be ignored, unless the id is live again [U-TOK-02].
 [M-LIFE-03] Pausing changes nothing but what the next steps may schedule.
@@ -29,21 +29,23 @@ import attrs
 
 from kvsched_fp.config import RunnerType, SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.errors import InvalidEvent
-from kvsched_fp.events import FinishRequests, PauseState, check_flag, check_pause_state, check_request
+from kvsched_fp.events import (
+    FinishRequests,
+    GrammarFailed,
+    GrammarReady,
+    PauseState,
+    check_flag,
+    check_pause_state,
+    check_request,
+    check_time,
+)
 from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache import coordinator
 from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.progress import Chunk, Progress, RequestEventType, RequestSpecDecodeMetrics
 from kvsched_fp.release import end_request, preempt_request
-from kvsched_fp.request import (
-    Chunk,
-    Progress,
-    Request,
-    RequestEventType,
-    RequestSpecDecodeMetrics,
-    RequestStatus,
-    move,
-)
+from kvsched_fp.request import Request, RequestStatus, move
 from kvsched_fp.sessions import begin_chunk, enqueue
 from kvsched_fp.state import SchedulerState, live_request_ids
 from kvsched_fp.transient import OpenState
@@ -53,10 +55,12 @@ def add_request(state: SchedulerState, request: Request, *, time: float = 0.0) -
     """Let a new request in [M-LIFE-01], or the next input of a session [M-LIFE-04].
 
     `time` is put into the events of the request. Raises `InvalidEvent` for an id that is live and no
-    session's, a session that got its end marker, a prompt longer than `max_model_len`, or a request that
-    the configured model cannot serve.
+    session's, a session that got its end marker or has computed more than is kept [M-SESS-02], a prompt
+    longer than `max_model_len`, a request that the configured model cannot serve, or a `time` that is not
+    finite.
     """
     check_request("request", request)
+    check_time("time", time)
     _check_request(state.config, request)
     request_id = request.request_id
     open_state = OpenState(state, time)
@@ -167,17 +171,19 @@ def _end(open_state: OpenState, request_ids: tuple[RequestId, ...], status: Requ
 def set_grammar(state: SchedulerState, request_id: RequestId, grammar: Grammar) -> SchedulerState:
     """Hand a request the grammar that it waits for [M-GRAM-01].
 
-    Raises `InvalidEvent` for a request that does not wait for one.
+    Raises `InvalidEvent` for a request that does not wait for one, or what is no grammar.
     """
-    return _answer_grammar(state, request_id, grammar)
+    event = GrammarReady(request_id, grammar)
+    return _answer_grammar(state, event.request_id, event.grammar)
 
 
 def fail_grammar(state: SchedulerState, request_id: RequestId, message: str) -> SchedulerState:
     """Tell a request that it cannot have the grammar that it waits for [M-GRAM-01].
 
-    Raises `InvalidEvent` for a request that does not wait for one.
+    Raises `InvalidEvent` for a request that does not wait for one, or a message that is no text.
     """
-    return _answer_grammar(state, request_id, GrammarError(message))
+    event = GrammarFailed(request_id, message)
+    return _answer_grammar(state, event.request_id, GrammarError(event.message))
 
 
 def _answer_grammar(
@@ -202,9 +208,11 @@ def reset_prefix_cache(
 ) -> tuple[SchedulerState, bool]:
     """Forget all cached blocks; tell whether it was done [K-RESET-01, K-RESET-02].
 
-    Raises `InvalidEvent` if `reset_running_requests` is not a bool.
+    `time` is put into the events of requests. Raises `InvalidEvent` if `reset_running_requests` is not a
+    bool, or `time` not finite.
     """
     check_flag("reset_running_requests", reset_running_requests)
+    check_time("time", time)
     if reset_running_requests:
         state = _preempt_all(state, time)
     kv, done = coordinator.reset_prefix_cache(state.kv, state.config)

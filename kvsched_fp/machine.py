@@ -43,31 +43,38 @@ done, else None. What `Update` tells the clients is in the state, as `emitted`."
 
 
 def step(state: SchedulerState, event: Event) -> tuple[SchedulerState, Outcome]:
-    """Apply one event [M-STEP-01, M-STEP-02]."""
+    """Apply one event [M-STEP-01, M-STEP-02].
+
+    Raises `InvalidEvent` for what is no event, and where the function of the event does.
+    """
+    outcome: Outcome = None
     match event:
         case Schedule(throttle_prefills, time):
-            return schedule(state, throttle_prefills=throttle_prefills, time=time)
+            state, outcome = schedule(state, throttle_prefills=throttle_prefills, time=time)
         case Update(result, time):
-            return update(state, result, time=time), None
+            state = update(state, result, time=time)
         case UpdateDrafts(draft_token_ids):
-            return update_drafts(state, draft_token_ids), None
+            state = update_drafts(state, draft_token_ids)
         case UpdateDraftsInFlight(step_id, draft_token_ids):
-            return update_drafts_in_flight(state, step_id, draft_token_ids), None
+            state = update_drafts_in_flight(state, step_id, draft_token_ids)
         case AddRequest(request, time):
-            return add_request(state, request, time=time), None
+            state = add_request(state, request, time=time)
         case GrammarReady(request_id, grammar):
-            return set_grammar(state, request_id, grammar), None
+            state = set_grammar(state, request_id, grammar)
         case GrammarFailed(request_id, message):
-            return fail_grammar(state, request_id, message), None
+            state = fail_grammar(state, request_id, message)
         case FinishRequests(request_ids, status):
-            return finish_requests(state, request_ids, status), None
+            state = finish_requests(state, request_ids, status)
         case SetPauseState(pause_state):
-            return set_pause_state(state, pause_state), None
+            state = set_pause_state(state, pause_state)
         case ResetPrefixCache(reset_running_requests, time):
-            return reset_prefix_cache(state, reset_running_requests=reset_running_requests, time=time)
+            state, outcome = reset_prefix_cache(
+                state, reset_running_requests=reset_running_requests, time=time
+            )
         case _:
             _refuse(event)
             assert_never(event)
+    return state, outcome
 
 
 def _refuse(event: object) -> None:

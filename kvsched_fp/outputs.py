@@ -11,14 +11,9 @@ import attrs
 from kvsched_fp.ids import BlockId, RequestId, StepId
 from kvsched_fp.kvcache.kv_events import KVCacheEvent
 from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.progress import PrefillStats, RequestEvent, RequestSpecDecodeMetrics
 from kvsched_fp.records import quick_constructor
-from kvsched_fp.request import (
-    FinishReason,
-    LoRA,
-    PrefillStats,
-    RequestEvent,
-    RequestSpecDecodeMetrics,
-)
+from kvsched_fp.request import FinishReason, LoRA
 
 BlockIds: TypeAlias = tuple[tuple[BlockId, ...], ...]
 """Block ids, one tuple per KV cache group."""

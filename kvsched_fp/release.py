@@ -19,8 +19,9 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler._preempt_request`, `_free_reque
 
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import release_blocks
+from kvsched_fp.progress import Progress, RequestEvent, RequestEventType
 from kvsched_fp.queues import queue_entry
-from kvsched_fp.request import Progress, RequestEvent, RequestEventType, RequestStatus, move
+from kvsched_fp.request import RequestStatus, move
 from kvsched_fp.transient import OpenState
 
 

@@ -2,20 +2,21 @@
 
 Rules
 -----
-[M-SESS-01] A resumable request that stops goes on with its next chunk, or waits for one; it keeps its blocks and
-    its row. It ends when the end marker comes up, or with an error, or from outside.
+[M-SESS-01] A resumable request that stops goes on with its next chunk, or waits for one; it keeps its
+    blocks and its row. It ends when the end marker comes up, or with an error, or from outside.
 [M-SESS-02] A chunk makes all known tokens but the last sampled one the prompt, and puts its own behind;
-    that last token was never computed. It brings its own sampling parameters (whether the prefix cache is read
-    stays as it was) and arrival time.
-[M-SESS-03] Chunks that come while the session is busy wait in order. One for a session that waits for input is
-    begun at once, where the session stands in its queue.
-[M-SESS-04] What a stop leaves in flight is stale and will be dropped; placeholders are given up, and what they
-    had counted as computed is not.
+    that last token was never computed. It brings its own sampling parameters (whether the prefix cache
+    is read stays as it was) and arrival time.
+[M-SESS-03] Chunks that come while the session is busy wait in order. One for a session that waits for
+    input is begun at once, where the session stands in its queue.
+[M-SESS-04] What a stop leaves in flight is stale and will be dropped; placeholders are given up, and
+    what they had counted as computed is not.
 [M-SESS-05] A session that goes on waits behind the others, like a new request.
 [M-SESS-06] The stop reason stays with the session, and is told with every output until another one
     takes its place.
-[M-SESS-07] With look-ahead, the hash of a block that was kept may cover the token that a chunk discarded. It
-    stands for what is in the cache; when the session starts again from nothing, it is hashed anew.
+[M-SESS-07] With look-ahead, the hash of a block that was kept may cover the token that a chunk
+    discarded. It stands for what is in the cache; when the session starts again from nothing, it is
+    hashed anew.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `_handle_stopped_request`,
 `_update_request_as_session`, `_enqueue_waiting_request`.
@@ -28,17 +29,10 @@ from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.progress import Chunk, RequestEventType, known_tokens, num_known_tokens
 from kvsched_fp.queues import queue_entry
 from kvsched_fp.release import end_request
-from kvsched_fp.request import (
-    Chunk,
-    Request,
-    RequestEventType,
-    RequestStatus,
-    known_tokens,
-    move,
-    num_known_tokens,
-)
+from kvsched_fp.request import Request, RequestStatus, move
 from kvsched_fp.transient import OpenState
 
 
@@ -47,7 +41,8 @@ def end_or_continue(
 ) -> bool:
     """Let a request that stopped end, or its session go on [M-SESS-01]; tell whether it goes on.
 
-    The caller takes it out of its queue, and puts a session that goes on into another [M-SESS-05].
+    The caller takes it out of its queue, and puts a session that goes on into another [M-SESS-05]. Raises
+    `InvalidEvent` as `begin_chunk` does.
     """
     request, progress = open_state.requests[request_id], open_state.progress[request_id]
     at_end = progress.chunks[:1] == (None,)
@@ -63,7 +58,7 @@ def end_or_continue(
         num_stale_output_tokens=progress.num_in_flight_tokens,
         num_output_placeholders=0,
         stop_reason=stop_reason,
-    )  # [M-SESS-04]
+    )  # [M-SESS-04, M-SESS-06]
     if not progress.chunks:
         status = move(progress.status, RequestStatus.WAITING_FOR_INPUT)
         open_state.progress[request_id] = attrs.evolve(progress, status=status)
@@ -77,13 +72,18 @@ def end_or_continue(
 
 
 def begin_chunk(open_state: OpenState, request_id: RequestId, chunk: Chunk) -> None:
-    """Go on with the next input [M-SESS-02]."""
+    """Go on with the next input [M-SESS-02].
+
+    Raises `InvalidEvent` if more is computed than is kept: drafts that came while a step was in flight were
+    computed behind a token that stopped the session.
+    """
     request, progress = open_state.requests[request_id], open_state.progress[request_id]
     config = open_state.config
     num_kept = num_known_tokens(request, progress) - 1
     if progress.num_computed_tokens > num_kept:
-        # Only drafts that came for a request with a step in flight lead here; the reference gives up.
-        allowed = f"a session with at most {num_kept} computed tokens: it has {progress.num_computed_tokens}"
+        # The reference fails an assertion here.
+        num_computed_tokens = progress.num_computed_tokens
+        allowed = f"a session with at most {num_kept} computed tokens: it has {num_computed_tokens}"
         raise InvalidEvent("request_id", request_id, allowed)
     prompt_token_ids = (*known_tokens(request, progress, 0, num_kept), *chunk.prompt_token_ids)
     request = attrs.evolve(
@@ -140,7 +140,10 @@ def _extend_hashes(
 
 
 def enqueue(open_state: OpenState, request_id: RequestId) -> None:
-    """Let a request wait: with those that hold blocks if it does, deferred if something outside holds it."""
+    """Let a request wait: with those that hold blocks if it does.
+
+    It is deferred from the start if something outside holds it.
+    """
     progress = open_state.progress[request_id]
     if progress.status is not RequestStatus.WAITING:
         open_state.deferred = open_state.deferred.add(request_id)

@@ -20,8 +20,9 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import KVCache, make_kv_cache
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import Emitted, SchedulerOutput
+from kvsched_fp.progress import Progress
 from kvsched_fp.queues import WaitingQueue, make_queue
-from kvsched_fp.request import Progress, Request
+from kvsched_fp.request import Request
 
 
 @attrs.frozen(kw_only=True)
@@ -43,8 +44,8 @@ class SchedulerState:
     kv_holding_waiting: WaitingQueue
     """The ids that wait and hold blocks; always served first."""
     deferred: PSet[RequestId] = pset()
-    """The waiting ids that some scan has skipped or that wait for something outside, until they are admitted
-    or end."""
+    """The waiting ids that some scan has skipped, or that wait for something outside, until they are
+    admitted or end."""
     num_waiting_for_input: int = 0
     """Sessions that wait for their next input."""
     grammar_errors: OrderedMap[RequestId, str] = OrderedMap()
@@ -90,7 +91,7 @@ def initial_state(config: SchedulerConfig) -> SchedulerState:
 
 
 def num_unfinished_requests(state: SchedulerState) -> int:
-    """Count the live requests that the pause state lets be scheduled.
+    """Count the live requests that the pause state lets be scheduled; sessions that wait for input are not.
 
     Upstream: `v1/core/sched/scheduler.py::Scheduler.get_num_unfinished_requests`.
     """
@@ -98,9 +99,10 @@ def num_unfinished_requests(state: SchedulerState) -> int:
         case PauseState.PAUSED_ALL:
             return 0
         case PauseState.PAUSED_NEW:
-            return len(state.running) + len(state.kv_holding_waiting)
+            num_waiting = len(state.kv_holding_waiting)
         case PauseState.UNPAUSED:
-            return len(state.running) + num_waiting_requests(state)
+            num_waiting = num_waiting_requests(state)
+    return len(state.running) + num_waiting - state.num_waiting_for_input
 
 
 def has_unfinished_requests(state: SchedulerState) -> bool:

@@ -13,7 +13,7 @@ import attrs
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import OpenKVCache
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.request import Progress, RequestEvent, RequestEventType
+from kvsched_fp.progress import Progress, RequestEvent, RequestEventType
 from kvsched_fp.state import SchedulerState
 
 

@@ -29,8 +29,8 @@ def allowed_values(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return "no value"
     match parameter.type:
-        case click.IntRange(min=least):
-            return f"an integer >= {least}"
+        case click.IntRange() | click.FloatRange() as numbers:
+            return _allowed_numbers(numbers)
         case click.Choice(choices=choices):
             return f"one of {', '.join(map(repr, choices))}"
         case click.types.FloatParamType():
@@ -39,6 +39,12 @@ def allowed_values(parameter: click.Parameter) -> str:
             return "the path of a file"
         case kind:
             return parameter.metavar or f"a {kind.name}"
+
+
+def _allowed_numbers(numbers: click.IntRange | click.FloatRange) -> str:
+    what = "an integer" if isinstance(numbers, click.IntRange) else "a number"
+    limits = f">= {numbers.min}" if numbers.max is None else f"from {numbers.min} to {numbers.max}"
+    return f"{what} {limits}"
 
 
 def check_options(bundled: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

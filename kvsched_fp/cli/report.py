@@ -73,6 +73,7 @@ def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
         "peak block usage",
         f"{_share(figures.peak_block_usage)} ({figures.peak_used_blocks:,} blocks)",
     )
+    yield from _rows_of_features(figures)
     yield "time to first token", _durations(figures.time_to_first_token)
     yield "time between tokens", _durations(figures.time_between_tokens)
     yield "simulated time", f"{figures.simulated_seconds:,.3f} s"
@@ -80,8 +81,23 @@ def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "wall time", f"{report.wall_seconds:,.1f} s"
 
 
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.1f}"
+def _rows_of_features(figures: Figures) -> Iterator[tuple[str, str]]:
+    """Give the rows that only a run with the feature has."""
+    overlap = figures.steps_in_flight
+    if overlap is not None:
+        yield "steps in flight", f"mean {_number(overlap['mean'])}, peak {overlap['max']:,}"
+    drafts = figures.drafts
+    if drafts is not None:
+        yield (
+            "drafts",
+            f"{drafts['num_draft_tokens']:,} verified, {drafts['num_accepted_tokens']:,} accepted",
+        )
+        yield "draft acceptance rate", _number(drafts["acceptance_rate"], ".1%")
+        yield "mean accepted length", _number(drafts["mean_acceptance_length"], ".2f")
+
+
+def _number(value: float | None, style: str = ",.1f") -> str:
+    return "none" if value is None else f"{value:{style}}"
 
 
 def _share(value: float | None) -> str:

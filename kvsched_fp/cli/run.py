@@ -18,11 +18,13 @@ from kvsched_fp.cli.progress import RunProgress
 from kvsched_fp.cli.report import RunReport, format_json, print_table
 from kvsched_fp.cli.usage import command
 from kvsched_fp.config import SchedulerConfig
-from kvsched_fp.errors import TraceError
+from kvsched_fp.errors import InvalidInputError, TraceError
 from kvsched_fp.trace.writer import TraceWriter, open_trace
+from kvsched_fp.workloads.clock import StepCost
 from kvsched_fp.workloads.formats import OpenWorkload, WorkloadFormat, open_workload
-from kvsched_fp.workloads.play import DEFAULT_MAX_WAITING, StepCost, play
+from kvsched_fp.workloads.play import DEFAULT_MAX_WAITING, check_playable, play
 from kvsched_fp.workloads.sample import REPLAY_CONFIG, SAMPLE_NAME, sample_path
+from kvsched_fp.workloads.stub import DEFAULT_ACCEPTANCE_RATE, StubModel
 from kvsched_fp.workloads.summary import Summary
 
 _EPILOG = f"""\b
@@ -30,6 +32,13 @@ The default configuration is a scheduler short of memory, for Mooncake's traces:
   max_model_len={REPLAY_CONFIG.max_model_len} max_num_seqs={REPLAY_CONFIG.max_num_seqs}
   max_num_batched_tokens={REPLAY_CONFIG.max_num_batched_tokens} num_blocks={REPLAY_CONFIG.num_blocks}
   block_size={REPLAY_CONFIG.block_size} enable_kv_cache_events=true; all else as SchedulerConfig().
+
+\b
+Steps that overlap, and drafts; each stands for a few --set in front of the others:
+  --async   async_scheduling=true
+  --pp N    pipeline_parallel_size=N
+  --spec N  num_spec_tokens=N num_lookahead_tokens=N num_prefill_lookahead_tokens=1
+            num_hash_lookahead_tokens=1, as an EAGLE head has them
 
 \b
 Formats:
@@ -55,6 +64,7 @@ class RunOptions:
     limit: int | None
     step_cost: StepCost
     max_waiting: int
+    acceptance_rate: float | None
     trace: Path | None
     check: CheckMode
     check_interval: int
@@ -79,6 +89,30 @@ class RunOptions:
 )
 @option("--limit", type=click.IntRange(min=1), metavar="N", help="Play the first N requests only.")
 @option(
+    "--async", "is_async", is_flag=True, help="Plan a step while the one before runs: one more in flight."
+)
+@option(
+    "--pp",
+    "num_stages",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run on a pipeline of N stages, with N steps in flight.",
+)
+@option(
+    "--spec",
+    "num_drafts",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Speculate with N drafts per request and step.",
+)
+@option(
+    "--acceptance-rate",
+    type=click.FloatRange(min=0, max=1),
+    metavar="R",
+    help="With --spec: the probability that a draft is accepted if those before it were; the same ones "
+    f"always are.  [default: {DEFAULT_ACCEPTANCE_RATE}]",
+)
+@option(
     "--step-cost-base",
     type=float,
     default=StepCost().base,
@@ -91,6 +125,14 @@ class RunOptions:
     default=StepCost().per_token,
     show_default=True,
     help="Simulated seconds on top of that, per scheduled token.",
+)
+@option(
+    "--step-cost-engine",
+    type=float,
+    default=StepCost().engine,
+    show_default=True,
+    help="Simulated seconds that it takes to plan a step, before it begins; --async and --pp spend them "
+    "while other steps run.",
 )
 @option(
     "--max-waiting",
@@ -112,8 +154,13 @@ def run(
     assignments: tuple[str, ...],
     format_name: str | None,
     limit: int | None,
+    is_async: bool,
+    num_stages: int | None,
+    num_drafts: int | None,
+    acceptance_rate: float | None,
     step_cost_base: float,
     step_cost_per_token: float,
+    step_cost_engine: float,
     max_waiting: int,
     trace: Path | None,
     check_name: str | None,
@@ -130,11 +177,12 @@ def run(
     options = RunOptions(
         workload=workload,
         config_file=config,
-        assignments=assignments,
+        assignments=(*_assignments_of_features(is_async, num_stages, num_drafts), *assignments),
         workload_format=None if format_name is None else WorkloadFormat(format_name),
         limit=limit,
-        step_cost=StepCost(base=step_cost_base, per_token=step_cost_per_token),
+        step_cost=StepCost(base=step_cost_base, per_token=step_cost_per_token, engine=step_cost_engine),
         max_waiting=max_waiting,
+        acceptance_rate=acceptance_rate,
         trace=trace,
         check=check_mode(check_name, is_bundled=workload is None),
         check_interval=check_every,
@@ -147,9 +195,30 @@ def run(
         ctx.exit(EXIT_INTERRUPTED)
 
 
+def _assignments_of_features(
+    is_async: bool, num_stages: int | None, num_drafts: int | None
+) -> tuple[str, ...]:
+    """Write the options for single features as `--set` would have them.
+
+    Upstream: `config/vllm.py::VllmConfig.num_lookahead_tokens`, `num_prefill_lookahead_tokens` and
+    `num_hash_lookahead_tokens`, for the methods eagle, eagle3 and mtp.
+    """
+    values: dict[str, object] = {}
+    if is_async:
+        values["async_scheduling"] = "true"
+    if num_stages is not None:
+        values["pipeline_parallel_size"] = num_stages
+    if num_drafts is not None:
+        values["num_spec_tokens"] = values["num_lookahead_tokens"] = num_drafts
+        values["num_prefill_lookahead_tokens"] = values["num_hash_lookahead_tokens"] = 1
+    return tuple(f"{key}={value}" for key, value in values.items())
+
+
 def run_workload(options: RunOptions) -> RunReport:
     """Open everything, play the workload and report. Raises `KvschedError`."""
     config = read_config(options.config_file, options.assignments, REPLAY_CONFIG)
+    model = _stub_model(options.acceptance_rate, config)
+    check_playable(config)
     with ExitStack() as stack:
         path = stack.enter_context(sample_path()) if options.workload is None else options.workload
         workload = stack.enter_context(
@@ -160,12 +229,22 @@ def run_workload(options: RunOptions) -> RunReport:
             _require_distinct(options.trace, (path, options.config_file))
             trace = stack.enter_context(open_trace(options.trace, config))
         interrupt = stack.enter_context(catch_interrupt())
-        return _play(options, config, workload, trace, interrupt)
+        return _play(options, config, model, workload, trace, interrupt)
+
+
+def _stub_model(acceptance_rate: float | None, config: SchedulerConfig) -> StubModel:
+    """Make the model; refuse an acceptance rate that nothing would use."""
+    if acceptance_rate is None:
+        return StubModel()
+    if config.num_spec_tokens == 0:
+        raise InvalidInputError("--acceptance-rate", acceptance_rate, "no value without --spec")
+    return StubModel(acceptance_rate)
 
 
 def _play(
     options: RunOptions,
     config: SchedulerConfig,
+    model: StubModel,
     workload: OpenWorkload,
     trace: TraceWriter | None,
     interrupt: InterruptFlag,
@@ -174,7 +253,9 @@ def _play(
     summary = Summary()
     checker = Checker(options.check, options.check_interval)
     requests = itertools.islice(workload, options.limit)
-    run_events = play(config, requests, step_cost=options.step_cost, max_waiting=options.max_waiting)
+    run_events = play(
+        config, requests, step_cost=options.step_cost, max_waiting=options.max_waiting, model=model
+    )
     with RunProgress(_num_requests(options, workload), visible=not options.quiet) as progress:
         try:
             for played in run_events:

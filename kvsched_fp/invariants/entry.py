@@ -21,14 +21,20 @@ from kvsched_fp.events import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     ResetPrefixCache,
     Schedule,
     SetPauseState,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
 )
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import GroupTable
 from kvsched_fp.outputs import SchedulerOutput
+from kvsched_fp.progress import Progress
+from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
 ALL_EVENTS: tuple[type[Event], ...] = (
@@ -36,6 +42,10 @@ ALL_EVENTS: tuple[type[Event], ...] = (
     FinishRequests,
     Schedule,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
+    GrammarReady,
+    GrammarFailed,
     SetPauseState,
     ResetPrefixCache,
 )
@@ -85,6 +95,8 @@ class Step:
     """The rows of a planned step that did not run before."""
     victims: tuple[RequestId, ...] = ()
     """The requests that the planning of a step preempted, in that order."""
+    went_on: tuple[RequestId, ...] = ()
+    """The sessions that stopped by the step that came back and wait again, in the order of the batch."""
 
     @property
     def output(self) -> SchedulerOutput:
@@ -97,7 +109,9 @@ def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome
     """Put a step together. What several predicates need is looked up once."""
     if isinstance(event, Update) and before.in_flight:
         batch = before.in_flight[0]
-        return Step(before, event, after, outcome, batch, _rows(batch, before, before, after))
+        rows = _rows(batch, before, before, after)
+        went_on = tuple([row[0] for row in rows if _goes_on(*row[3:5])])
+        return Step(before, event, after, outcome, batch, rows, went_on=went_on)
     if isinstance(outcome, SchedulerOutput):
         was_running = set(before.running)
         scheduled = outcome.num_scheduled_tokens
@@ -128,6 +142,16 @@ def _rows(
             map(after.kv.tables.get, scheduled, [()] * len(scheduled)),
             strict=True,
         )
+    )
+
+
+def _goes_on(earlier: Progress | None, later: Progress | None) -> bool:
+    """Tell whether a request stopped and did not end."""
+    return (
+        earlier is not None
+        and later is not None
+        and earlier.status in (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
+        and later.status in (RequestStatus.WAITING, RequestStatus.WAITING_FOR_INPUT)
     )
 
 

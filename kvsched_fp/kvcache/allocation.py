@@ -28,7 +28,8 @@ from kvsched_fp.kvcache.coordinator import (
     take_blocks,
 )
 from kvsched_fp.outputs import BlockIds
-from kvsched_fp.request import Progress, Request, num_known_tokens
+from kvsched_fp.progress import Progress, num_known_tokens
+from kvsched_fp.request import Request
 
 
 def append_slots(

@@ -10,11 +10,12 @@ Rules
     group holds.
 [K-HIT-02] At least one known token is always computed anew, since its logits are needed: a hit covers
     at most `num_tokens - 1` tokens, rounded down to full blocks.
-[K-HIT-03] With `drop_eagle_block`, a hit gives up its last block: the drafter needs what the model computed there.
-    With several groups, the run that it is taken from may be longer by one block than [K-HIT-02] allows.
+[K-HIT-03] With `drop_eagle_block`, a hit gives up its last block: the drafter needs what the model
+    computed there. With several groups, the run that it is taken from may be longer by one block than
+    [K-HIT-02] allows.
 [K-CACHE-01] A block is entered into the prefix index when the step that fills it is scheduled.
-[K-CACHE-03] What the drafter may compute again is not entered yet: the last `num_prefill_lookahead_tokens` - 1
-    tokens.
+[K-CACHE-03] What the drafter may compute again is not entered yet: the last
+    `num_prefill_lookahead_tokens` - 1 tokens.
 [K-CACHE-02] Each block that is entered or loses its key is reported, in the order in which it happens:
     in one allocation, the keys lost by taking blocks come before the blocks stored.
 
@@ -35,7 +36,8 @@ from kvsched_fp.kvcache.hashing import extra_keys_of_block, make_block_keys, spl
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from kvsched_fp.kvcache.pool import BlockPool, OpenPool, clear_prefix_index, make_pool
 from kvsched_fp.outputs import BlockIds, PrefixCacheStats
-from kvsched_fp.request import Progress, Request, known_tokens
+from kvsched_fp.progress import Progress, known_tokens
+from kvsched_fp.request import Request
 
 
 @attrs.frozen

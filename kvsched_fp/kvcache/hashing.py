@@ -4,8 +4,8 @@ Rules
 -----
 [K-HASH-01] A block's hash covers its tokens, its parent's hash and its extra keys, so that equal
     hashes mean an equal prefix from the first token on.
-[K-HASH-02] The cache salt is an extra key of the first block only; the chain carries it on. An adapter, by name and
-    path, is an extra key of every block.
+[K-HASH-02] The cache salt is an extra key of the first block only; the chain carries it on. An adapter,
+    by name and path, is an extra key of every block.
 [K-HASH-03] Only full blocks of known tokens have a hash.
 [K-HASH-04] With `num_hash_lookahead_tokens`, a hash also covers so many tokens behind its block, which a
     drafter's part of the block depends on; there is none before those are known.

@@ -28,9 +28,9 @@ def schedule(
 ) -> tuple[SchedulerState, SchedulerOutput]:
     """Plan the next step. A step in which nothing can be done is empty.
 
-
     `throttle_prefills` asks to hold prompts back in this step [S-HOLD-01]; `time` is put into the events of
-    requests. Raises `InvalidEvent` if `throttle_prefills` is not a bool, and for nothing else.
+    requests. Raises `InvalidEvent` if `throttle_prefills` is not a bool or `time` not finite, and for
+    nothing else.
     """
     plan = Plan(state, throttle_prefills=throttle_prefills, time=time)
     run_phases(plan)

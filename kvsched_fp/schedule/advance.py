@@ -4,8 +4,9 @@ Rules
 -----
 [S-STEP-02] Scheduled tokens count as computed at once, so that the next step can be planned before this
     one has come back; a request is in the middle of its prompt while known tokens are not computed.
-[S-ASYNC-01] With asynchronous scheduling, a row that will sample gets a placeholder for each token that it may
-    bring: the sampled one, and one per draft. Placeholders count as known, so that the next step can follow.
+[S-ASYNC-01] With asynchronous scheduling, a row that will sample gets a placeholder for each token that
+    it may bring: the sampled one, and one per draft. Placeholders count as known, so that the next step
+    can follow.
 [S-ASYNC-02] Such a row also gets placeholders for its next drafts, as many as the step asks for.
 [S-ASYNC-03] The output tells whether a row samples under a grammar, and whether such a row still
     waits for a token of the step before, which its bitmask needs.
@@ -18,7 +19,7 @@ import attrs
 
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import SchedulerOutput
-from kvsched_fp.request import Progress, num_known_tokens
+from kvsched_fp.progress import Progress, num_known_tokens
 from kvsched_fp.schedule.drafts import PLACEHOLDER
 from kvsched_fp.schedule.plan import Plan
 
@@ -36,7 +37,9 @@ def count_as_computed(plan: Plan, output: SchedulerOutput) -> SchedulerOutput:
         if request.needs_grammar and not is_prefill_chunk:
             samples_under_grammar = True
             waits_for_token |= is_async and num_placeholders > 0
-        spec_token_ids = () if request_id in ran_before else progress.spec_token_ids  # [S-RUN-09]
+        spec_token_ids = progress.spec_token_ids
+        if spec_token_ids and request_id in ran_before:
+            spec_token_ids = ()  # [S-RUN-09]
         advanced = progress.after_schedule(
             num_computed_tokens,
             progress.num_in_flight_tokens + num_new_tokens,

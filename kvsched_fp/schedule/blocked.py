@@ -2,8 +2,8 @@
 
 Rules
 -----
-[S-BLOCK-01] A request that waits for its grammar goes on once the grammar is there. If there can be none, it
-    stays, and the next update ends it and tells its client why.
+[S-BLOCK-01] A request that waits for its grammar goes on once the grammar is there. If there can be
+    none, it stays, and the next update ends it and tells its client why.
 [S-BLOCK-02] A session that waits for input goes on when a chunk comes [M-SESS-02], not here.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler._handle_blocked_waiting_request`.

@@ -2,10 +2,10 @@
 
 Rules
 -----
-[S-CANVAS-01] A request whose canvas is narrower than `num_spec_tokens` gets no more placeholders than its canvas
-    has tokens.
-[S-CANVAS-02] A request that ends with its only canvas is passed over once all steps of that canvas are in flight:
-    what more there came would be thrown away.
+[S-CANVAS-01] A request whose canvas is narrower than `num_spec_tokens` gets no more placeholders than
+    its canvas has tokens.
+[S-CANVAS-02] A request that ends with its only canvas is passed over once all steps of that canvas are
+    in flight: what more there came would be thrown away.
 
 Upstream: `v1/core/sched/diffusion_scheduler.py::DiffusionAsyncScheduler.schedule`.
 """
@@ -13,7 +13,8 @@ Upstream: `v1/core/sched/diffusion_scheduler.py::DiffusionAsyncScheduler.schedul
 import attrs
 
 from kvsched_fp.config import RunnerType
-from kvsched_fp.request import canvas_width
+from kvsched_fp.progress import Progress
+from kvsched_fp.request import Request, canvas_width
 from kvsched_fp.schedule.plan import Plan
 
 
@@ -25,11 +26,18 @@ def prepare_canvases(plan: Plan) -> None:
         request, progress = plan.requests[request_id], plan.progress[request_id]
         width = canvas_width(request, plan.config.num_spec_tokens)
         next_step = progress.next_decode_eligible_step
-        max_steps = request.max_denoise_steps
-        if max_steps is not None and progress.num_output_placeholders >= max_steps * width:
-            next_step = max(next_step, plan.current_step + 1)  # [S-CANVAS-02]
+        if is_sure_to_end(request, progress, plan.config.num_spec_tokens):
+            next_step = max(next_step, plan.current_step + 1)
         plan.progress[request_id] = attrs.evolve(
             progress,
             spec_token_ids=progress.spec_token_ids[:width],  # [S-CANVAS-01]
             next_decode_eligible_step=next_step,
         )
+
+
+def is_sure_to_end(request: Request, progress: Progress, num_spec_tokens: int) -> bool:
+    """Tell whether all steps of a request's only canvas are in flight [S-CANVAS-02]."""
+    max_steps = request.max_denoise_steps
+    if max_steps is None:
+        return False
+    return progress.num_output_placeholders >= max_steps * canvas_width(request, num_spec_tokens)

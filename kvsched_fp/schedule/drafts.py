@@ -3,19 +3,20 @@
 Rules
 -----
 [S-DRAFT-01] Drafts are verified behind what is known of a request; the budgets cut them from the end.
-[S-DRAFT-02] `skip_drafts` is said when no row can use the drafts that would follow: each is a piece of prompt
-    with more to come, or samples the last token that `max_tokens` allows. A row that is taken back
-    from a victim still counts.
-[S-DRAFT-03] A piece of prompt never ends within `num_prefill_lookahead_tokens` of the prompt's end: the drafter
-    reads that far ahead, and would have to take its own guesses for prompt.
+[S-DRAFT-02] `skip_drafts` is said when no row can use the drafts that would follow: each is a piece of
+    prompt with more to come, or samples the last token that `max_tokens` allows. A row that is taken
+    back from a victim still counts.
+[S-DRAFT-03] A piece of prompt never ends within `num_prefill_lookahead_tokens` of the prompt's end: the
+    drafter reads that far ahead, and would have to take its own guesses for prompt.
 [S-DRAFT-04] A request that is admitted with one token to compute is padded with placeholders to the rows of
     the others, if those are decodes with drafts; if that does not fit, it is not admitted.
 
-Upstream: `v1/core/sched/scheduler.py::Scheduler._drafts_unused`, `_reserve_prefill_lookahead`, the padding in the
-waiting loop of `schedule`.
+Upstream: `v1/core/sched/scheduler.py::Scheduler._drafts_unused`, `_reserve_prefill_lookahead`, the
+padding in the waiting loop of `schedule`.
 """
 
-from kvsched_fp.request import Progress, Request, num_known_tokens
+from kvsched_fp.progress import Progress, num_known_tokens
+from kvsched_fp.request import Request
 from kvsched_fp.schedule.plan import Plan
 
 PLACEHOLDER = -1
@@ -33,8 +34,6 @@ def note_use_of_drafts(
     plan: Plan, request: Request, progress: Progress, num_computed_tokens: int, num_new_tokens: int
 ) -> None:
     """Note whether a row can use the drafts that follow it [S-DRAFT-02]."""
-    if plan.drafts_needed:
-        return
     if num_computed_tokens + num_new_tokens < num_known_tokens(request, progress):
         return
     # If all drafts are rejected, this step brings one token, and so does the one in flight.

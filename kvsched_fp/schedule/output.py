@@ -8,10 +8,10 @@ Rules
     marked, with all their blocks.
 [S-OUT-03] V1: a row that was not in the step before also brings all its known tokens.
 [S-OUT-04] A row without new blocks says None.
-[S-OUT-05] With pipeline parallelism and without asynchronous scheduling, a row brings the known tokens that it
-    computes: the first stage does not see what the last one samples.
-[S-OUT-06] The output says how many drafts to propose next: `num_spec_tokens`, or what is set for a batch of this
-    size.
+[S-OUT-05] With pipeline parallelism and without asynchronous scheduling, a row brings the known tokens
+    that it computes: the first stage does not see what the last one samples.
+[S-OUT-06] The output says how many drafts to propose next: `num_spec_tokens`, or what is set for a
+    batch of this size.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler._make_cached_request_data`,
 `v1/core/sched/output.py::NewRequestData.from_request`.
@@ -20,7 +20,7 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler._make_cached_request_data`,
 from kvsched_fp.ids import BlockId, RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import BlockIds, CachedRequestData, NewRequestData, SchedulerOutput
-from kvsched_fp.request import known_tokens, num_known_tokens
+from kvsched_fp.progress import known_tokens, num_known_tokens
 from kvsched_fp.schedule.plan import Plan
 
 

@@ -21,7 +21,9 @@ Rules
 Upstream: the head of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
 
-from kvsched_fp.events import PauseState, check_flag
+import sys
+
+from kvsched_fp.events import PauseState, check_flag, check_time
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import BlockIds
 from kvsched_fp.request import Request
@@ -58,6 +60,7 @@ class Plan(OpenState):
 
     def __init__(self, state: SchedulerState, *, throttle_prefills: bool, time: float) -> None:
         check_flag("throttle_prefills", throttle_prefills)
+        check_time("time", time)
         super().__init__(state, time)
         config = state.config
         self.pause_state = state.pause_state
@@ -66,8 +69,7 @@ class Plan(OpenState):
             self.token_budget = 0  # [S-BUD-01]
         self.input_budget = config.max_num_batched_tokens  # [S-BUD-02]
         self.long_prefill_token_threshold = _long_prefill_token_threshold(state)
-        # No request lacks more than max_model_len, so that is no limit.
-        self.most_tokens_per_request = self.long_prefill_token_threshold or config.max_model_len
+        self.most_tokens_per_request = self.long_prefill_token_threshold or sys.maxsize
         self.hold_prefills = _hold_prefills(state, throttle_prefills=throttle_prefills)
         self.current_step = state.current_step + 1
         self.num_sampled_tokens = config.num_sampled_tokens_per_step

@@ -11,8 +11,9 @@ Rules
 [S-RUN-05] When its blocks do not fit, others are preempted until they do [S-PRE-06].
 [S-RUN-06] When the request itself was preempted, the phase ends (FCFS: nothing behind it is left), or
     goes on with the next one (priority: those are more important and may fit now).
-[S-RUN-07] A request whose steps in flight are sure to reach `max_tokens`, even if all their drafts are rejected,
-    is passed over.
+[S-RUN-07] A request is passed over once it is sure to reach `max_tokens` with what is in flight. Of its
+    placeholders one counts as sure, since the others may be drafts that are rejected; so where more than
+    two steps are in flight, some steps too many are planned.
 [S-RUN-08] With asynchronous scheduling and V2, a request is decoded again only after as many steps as the
     pipeline has stages.
 [S-RUN-09] Drafts are used up by the step that could verify them, whether or not it does.
@@ -22,7 +23,8 @@ Upstream: the running loop of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 
 from kvsched_fp.config import SchedulingPolicy
 from kvsched_fp.kvcache.allocation import append_slots
-from kvsched_fp.request import Progress, Request, num_known_tokens
+from kvsched_fp.progress import Progress, num_known_tokens
+from kvsched_fp.request import Request
 from kvsched_fp.schedule.drafts import drafts_to_verify, note_use_of_drafts, without_drafter_gap
 from kvsched_fp.schedule.plan import Plan
 from kvsched_fp.schedule.preemption import append_slots_by_preemption
@@ -31,13 +33,13 @@ from kvsched_fp.schedule.preemption import append_slots_by_preemption
 def schedule_running(plan: Plan) -> None:
     """Run the phase [S-RUN-01]."""
     cursor = 0
-    while cursor < len(plan.running) and plan.has_budget:
+    may_wait = plan.hold_prefills or plan.config.async_scheduling
+    while cursor < len(plan.running) and plan.token_budget > 0 and plan.input_budget > plan.draft_slots:
         request_id = plan.running[cursor]
         request = plan.requests[request_id]
         progress = plan.progress[request_id]
-        num_new_tokens = 0
-        if not waits(plan, request, progress):
-            num_new_tokens = _num_new_tokens(plan, request, progress)
+        must_wait = may_wait and waits(plan, request, progress)
+        num_new_tokens = 0 if must_wait else _num_new_tokens(plan, request, progress)
         if num_new_tokens == 0:
             plan.passed_over(request_id)
             cursor += 1  # [S-RUN-03]
@@ -52,7 +54,8 @@ def schedule_running(plan: Plan) -> None:
         plan.scheduled_running.append(request_id)
         plan.prefill_scheduled |= progress.is_prefill_chunk
         plan.give(request_id, num_new_tokens, block_ids)
-        note_use_of_drafts(plan, request, progress, progress.num_computed_tokens, num_new_tokens)
+        if not plan.drafts_needed:
+            note_use_of_drafts(plan, request, progress, progress.num_computed_tokens, num_new_tokens)
         if progress.spec_token_ids:
             _verify_drafts(plan, request, progress, num_new_tokens)
         cursor += 1
@@ -85,7 +88,9 @@ def _num_new_tokens(plan: Plan, request: Request, progress: Progress) -> int:
         plan.input_budget - plan.draft_slots,
         plan.config.max_model_len - num_computed_tokens - plan.num_sampled_tokens,
     )
-    return without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
+    if plan.config.num_prefill_lookahead_tokens:
+        return without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
+    return max(num_new_tokens, 0)
 
 
 def _verify_drafts(plan: Plan, request: Request, progress: Progress, num_new_tokens: int) -> None:

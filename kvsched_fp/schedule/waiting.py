@@ -37,16 +37,9 @@ from kvsched_fp.events import PauseState
 from kvsched_fp.kvcache.allocation import admit_slots
 from kvsched_fp.kvcache.coordinator import find_longest_cache_hit
 from kvsched_fp.outputs import BlockIds
+from kvsched_fp.progress import PrefillStats, Progress, RequestEventType, num_known_tokens
 from kvsched_fp.queues import QueueEntry, queue_entry
-from kvsched_fp.request import (
-    PrefillStats,
-    Progress,
-    Request,
-    RequestEventType,
-    RequestStatus,
-    move,
-    num_known_tokens,
-)
+from kvsched_fp.request import Request, RequestStatus, move
 from kvsched_fp.schedule.blocked import unblock
 from kvsched_fp.schedule.drafts import (
     PLACEHOLDER,
@@ -129,10 +122,11 @@ def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
     num_computed_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
     progress = attrs.evolve(progress, prefill_stats=_prefill_stats(request, progress, num_computed_tokens))
     plan.progress[request.request_id] = progress
-    num_new_tokens, is_padded = _num_new_tokens(plan, num_known, num_computed_tokens)
-    if num_new_tokens == 0:
-        plan.refused(request.request_id, "S-WAIT-08" if plan.hold_prefills else "S-WAIT-06")
+    decided = _num_new_tokens(plan, num_known, num_computed_tokens)
+    if isinstance(decided, str):
+        plan.refused(request.request_id, decided)
         return _Outcome.ENDS_PHASE
+    num_new_tokens, is_padded = decided
     num_new_tokens = without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
     if num_new_tokens == 0:
         return _Outcome.SKIPPED
@@ -153,7 +147,8 @@ def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
     _pop(plan, queue)
     _start(plan, request, progress, num_computed_tokens)
     plan.give(request.request_id, num_new_tokens, block_ids)
-    note_use_of_drafts(plan, request, progress, num_computed_tokens, num_new_tokens)
+    if not plan.drafts_needed:
+        note_use_of_drafts(plan, request, progress, num_computed_tokens, num_new_tokens)
     if is_padded:
         placeholders = (PLACEHOLDER,) * plan.config.num_spec_tokens
         plan.scheduled_spec_token_ids[request.request_id] = placeholders
@@ -182,24 +177,24 @@ def _prefill_stats(request: Request, progress: Progress, num_computed_tokens: in
     return PrefillStats(num_prompt_tokens, num_prompt_tokens - num_computed_tokens, num_computed_tokens)
 
 
-def _num_new_tokens(plan: Plan, num_known: int, num_computed_tokens: int) -> tuple[int, bool]:
-    """Decide how many tokens a request computes in its first step; 0 ends the phase.
+def _num_new_tokens(plan: Plan, num_known: int, num_computed_tokens: int) -> tuple[int, bool] | str:
+    """Decide how many tokens a request computes in its first step, and whether they are padded with drafts.
 
-    Also tells whether they are padded with drafts [S-DRAFT-04].
+    Gives the rule by which the phase ends if it may compute none.
     """
     if plan.hold_prefills and num_computed_tokens < num_known - 1:
-        return 0, False  # [S-WAIT-08]
+        return "S-WAIT-08"
     budget = plan.row_budget
     num_new_tokens = num_known - num_computed_tokens
     is_padded = pads_with_drafts(plan, num_computed_tokens, num_new_tokens)
     if is_padded:
         num_new_tokens = 1 + plan.config.num_spec_tokens
         if num_new_tokens > budget:
-            return 0, False
+            return "S-DRAFT-04"
     num_new_tokens = min(num_new_tokens, plan.most_tokens_per_request)
     takes_pieces = plan.config.enable_chunked_prefill or plan.config.runner_type is RunnerType.ENCODER_ONLY
     if num_new_tokens > budget and not takes_pieces:
-        return 0, False  # [S-WAIT-06]
+        return "S-WAIT-06"
     return min(num_new_tokens, budget), is_padded
 
 

@@ -49,15 +49,12 @@ from kvsched_fp.outputs import (
     SchedulerStats,
     SpecDecodingStats,
 )
+from kvsched_fp.progress import PrefillStats, RequestEvent, RequestEventType, RequestSpecDecodeMetrics
 from kvsched_fp.request import (
     FinishReason,
     LoRA,
-    PrefillStats,
     RepetitionDetection,
     Request,
-    RequestEvent,
-    RequestEventType,
-    RequestSpecDecodeMetrics,
     RequestStatus,
     SamplingParams,
 )

@@ -6,14 +6,14 @@ Rules
 [U-STEP-02] A result may only name requests that were in the step.
 [U-STEP-03] Rows are taken in in the order of the batch [U-TOK-01]; requests that stopped leave their
     queue when all are in, and sessions that go on are put into another.
-[U-STEP-04] A row brings at most what it could sample: with drafts, those and one; with placeholders, no more
-    than there are.
+[U-STEP-04] A row brings at most what it could sample: with drafts, those and one; with placeholders, no
+    more than there are.
 [U-STEP-05] Requests that cannot have their grammar end then, with an error.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.update_from_output`.
 """
 
-from kvsched_fp.events import StepResult
+from kvsched_fp.events import StepResult, check_time
 from kvsched_fp.outputs import EngineOutput
 from kvsched_fp.release import end_request
 from kvsched_fp.request import FinishReason
@@ -31,10 +31,12 @@ def update(state: SchedulerState, result: StepResult, *, time: float = 0.0) -> S
     """Take in `result`; what it tells the clients is in `emitted` of the new state.
 
     `time` is put into the events of requests. Raises `InvalidEvent` if the result is not for the oldest
-    step in flight, names a request that was not scheduled, brings something that could not be sampled, or
-    is one of an earlier request [U-TOK-08].
+    step in flight, names a request that was not scheduled, brings something that could not be sampled
+    [U-STEP-04], is one of an earlier request [U-TOK-08], or stops a session that has computed more than its
+    next input keeps [M-SESS-02]; or if `time` is not finite.
     """
     output = check_answer(state, result)
+    check_time("time", time)
     sampled = result.sampled_token_ids
     results = Results(state, time)
     for request_id, num_scheduled_tokens in output.num_scheduled_tokens.items():

@@ -1,6 +1,6 @@
 """What a result may say [U-STEP-01, U-STEP-02, U-STEP-04]."""
 
-from collections.abc import Collection
+from collections.abc import Set
 
 from kvsched_fp.config import RunnerType
 from kvsched_fp.errors import InvalidEvent
@@ -12,7 +12,7 @@ from kvsched_fp.state import SchedulerState
 
 
 def check_answer(state: SchedulerState, result: StepResult) -> SchedulerOutput:
-    """Give the output that `result` answers, or refuse it."""
+    """Give the output that `result` answers, or refuse it [U-STEP-01, U-STEP-02]."""
     check_result("result", result)
     if not state.in_flight:
         raise InvalidEvent("step_id", result.step_id, "nothing: no step is in flight")
@@ -20,7 +20,7 @@ def check_answer(state: SchedulerState, result: StepResult) -> SchedulerOutput:
     if result.step_id != output.step_id:
         raise InvalidEvent("step_id", result.step_id, f"{output.step_id}, the oldest in flight")
     sampled = result.sampled_token_ids
-    _check_names("sampled_token_ids", sampled, output)
+    _check_names("sampled_token_ids", sampled.keys(), output)
     check_token_ids(
         "sampled_token_ids", [token_id for token_ids in sampled.values() for token_id in token_ids]
     )
@@ -29,21 +29,22 @@ def check_answer(state: SchedulerState, result: StepResult) -> SchedulerOutput:
     if state.config.async_scheduling:
         for request_id, token_ids in sampled.items():
             _check_placeholders(state, output, request_id, len(token_ids))
-    _check_names("pooled_request_ids", result.pooled_request_ids, output)
-    _check_pooling(state, result)
+    if state.config.runner_type is RunnerType.POOLING or result.pooled_request_ids:
+        _check_names("pooled_request_ids", frozenset(result.pooled_request_ids), output)
+        _check_pooling(state, result)
     return output
 
 
-def _check_names(field: str, named: Collection[RequestId], output: SchedulerOutput) -> None:
+def _check_names(field: str, named: Set[RequestId], output: SchedulerOutput) -> None:
     scheduled = output.num_scheduled_tokens
-    for request_id in named:
-        if request_id not in scheduled:
-            raise InvalidEvent(
-                field, request_id, f"requests in step {output.step_id}: {', '.join(scheduled)}"
-            )
+    if named <= scheduled.keys():
+        return
+    stranger = min(request_id for request_id in named if request_id not in scheduled)
+    raise InvalidEvent(field, stranger, f"requests in step {output.step_id}: {', '.join(scheduled)}")
 
 
 def _check_accepted(state: SchedulerState, request_id: RequestId, num_tokens: int, num_drafts: int) -> None:
+    """Refuse more tokens than a row with drafts could bring [U-STEP-04]."""
     num_most = num_drafts + state.config.num_sampled_tokens_per_step
     if num_tokens > num_most:
         raise InvalidEvent(
@@ -56,6 +57,7 @@ def _check_accepted(state: SchedulerState, request_id: RequestId, num_tokens: in
 def _check_placeholders(
     state: SchedulerState, output: SchedulerOutput, request_id: RequestId, num_tokens: int
 ) -> None:
+    """Refuse more tokens than a row has placeholders [U-STEP-04]."""
     progress = state.progress.get(request_id)
     if progress is None or progress.num_stale_output_tokens > 0 or progress.num_output_placeholders == 0:
         return

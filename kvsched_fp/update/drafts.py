@@ -17,32 +17,44 @@ import attrs
 from kvsched_fp.config import SpecDecodeMetricsLevel
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import SchedulerOutput, SpecDecodingStats
-from kvsched_fp.request import RequestSpecDecodeMetrics
+from kvsched_fp.progress import Progress, RequestSpecDecodeMetrics
 from kvsched_fp.update.results import Results
 
 
-def count_rejected(
-    results: Results, output: SchedulerOutput, request_id: RequestId, sampled_token_ids: tuple[int, ...]
-) -> tuple[int, int] | None:
-    """Count the drafts of a row, and how many were rejected; None if none were verified [U-SPEC-01]."""
-    drafts = output.scheduled_spec_token_ids.get(request_id)
+def take_back_rejected(
+    results: Results,
+    output: SchedulerOutput,
+    request_id: RequestId,
+    progress: Progress,
+    sampled_token_ids: tuple[int, ...],
+) -> tuple[int, int, RequestSpecDecodeMetrics | None]:
+    """Take back what a row counted for drafts that were rejected [U-SPEC-01, U-SPEC-02].
+
+    Gives the computed tokens, the placeholders and the metrics of its request.
+    """
+    num_computed_tokens, num_placeholders = progress.num_computed_tokens, progress.num_output_placeholders
+    num_drafts = len(output.scheduled_spec_token_ids[request_id])
     num_sampled = results.config.num_sampled_tokens_per_step
-    if not drafts or (not sampled_token_ids and num_sampled > 0):
-        return None
+    if not sampled_token_ids and num_sampled > 0:
+        return num_computed_tokens, num_placeholders, progress.spec_decode_metrics
     num_accepted = max(len(sampled_token_ids) - num_sampled, 0)
-    return len(drafts), len(drafts) - num_accepted
+    num_rejected = num_drafts - num_accepted
+    if progress.num_stale_output_tokens == 0:
+        num_computed_tokens -= num_rejected if num_computed_tokens > 0 else 0
+        num_placeholders -= num_rejected if num_placeholders > 0 else 0
+    metrics = _observe(results, output, request_id, progress.spec_decode_metrics, num_drafts, num_accepted)
+    return num_computed_tokens, num_placeholders, metrics
 
 
-def observe_drafts(
+def _observe(
     results: Results,
     output: SchedulerOutput,
     request_id: RequestId,
     metrics: RequestSpecDecodeMetrics | None,
     num_drafts: int,
-    num_rejected: int,
+    num_accepted: int,
 ) -> RequestSpecDecodeMetrics | None:
     """Count a verification [U-SPEC-03]; give the metrics of the request with it."""
-    num_accepted = num_drafts - num_rejected
     if output.num_invalid_spec_tokens:
         num_drafts -= output.num_invalid_spec_tokens.get(request_id, 0)
     if results.config.log_stats:

@@ -8,8 +8,8 @@ Rules
     only: if the id was used again meanwhile, the new request is charged with it (deviation D-05).
 [U-TOK-03] A share that is stale is drained in step with the results; its tokens are delivered, or
     dropped [M-REL-03]. It resolves no placeholder: those were given up with the preemption.
-[U-TOK-04] Tokens are appended one by one until one stops the output [U-STOP-01]; the rest is cut off, and what
-    was cut off does not count as computed.
+[U-TOK-04] Tokens are appended one by one until one stops the output [U-STOP-01]; the rest is cut off,
+    and what was cut off does not count as computed.
 [U-TOK-05] A block that the new tokens fill gets its hash at once; it is cached when it is scheduled.
 [U-TOK-06] A request that stopped gives everything back at once, in the order of the batch, so that the
     free list does not depend on anything else.
@@ -17,10 +17,12 @@ Rules
 [U-TOK-08] A result of more tokens than the stale share of its request is of a former request of that id. It
     is refused for as long as the id is live: the reference fails an assertion there.
 [U-TOK-09] Every token that came back resolves a placeholder, cut off or not.
-[U-TOK-10] Where a step is scheduled before its tokens are known (placeholders, drafts), its full blocks are
-    cached only now, as far as no step in flight can still be taken back; also those of a request that stopped.
+[U-TOK-10] Where a step is scheduled before its tokens are known (placeholders, drafts), its full blocks
+    are cached only now, as far as no step in flight can still be taken back; also those of a request
+    that stopped.
 [U-TOK-11] A pooling request stops with its pooled output, a request of an encoder instance with its prompt.
-[U-TOK-12] Tokens that the grammar does not allow end the request with an error; it is told them all the same.
+[U-TOK-12] Tokens that the grammar does not allow end the request with an error; it is told them all the
+    same.
 
 Upstream: the loop of `v1/core/sched/scheduler.py::Scheduler.update_from_output`,
 `_update_request_with_output`.
@@ -36,17 +38,10 @@ from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache.coordinator import cache_full_blocks, num_cached_tokens
 from kvsched_fp.kvcache.hashing import extend_block_hashes
 from kvsched_fp.outputs import SchedulerOutput, make_engine_output
-from kvsched_fp.request import (
-    FINISH_REASONS,
-    PrefillStats,
-    Progress,
-    Request,
-    RequestEvent,
-    RequestStatus,
-    known_tokens,
-)
+from kvsched_fp.progress import PrefillStats, Progress, RequestEvent, known_tokens
+from kvsched_fp.request import FINISH_REASONS, Request, RequestStatus
 from kvsched_fp.sessions import end_or_continue
-from kvsched_fp.update.drafts import count_rejected, observe_drafts
+from kvsched_fp.update.drafts import take_back_rejected
 from kvsched_fp.update.results import Results
 from kvsched_fp.update.stop import Stop, check_stop
 
@@ -65,69 +60,62 @@ def take_in_row(
     if progress is None:
         return  # [U-TOK-02]
     num_in_flight_tokens = progress.num_in_flight_tokens - num_scheduled_tokens  # [U-TOK-01]
-    num_computed_tokens = progress.num_computed_tokens
-    num_placeholders = progress.num_output_placeholders
-    num_stale_output_tokens = progress.num_stale_output_tokens
-    metrics = progress.spec_decode_metrics
-    is_stale = num_stale_output_tokens > 0
+    num_stale_tokens = progress.num_stale_output_tokens
+    is_stale = num_stale_tokens > 0
     if is_stale:
-        num_stale_output_tokens = _drain(results, request_id, num_stale_output_tokens, num_scheduled_tokens)
+        num_stale_tokens = _drain(results, request_id, num_stale_tokens, num_scheduled_tokens)
+    num_computed_tokens, num_placeholders = progress.num_computed_tokens, progress.num_output_placeholders
+    metrics = progress.spec_decode_metrics
     drops = is_stale and progress.drop_stale_output
-    verified = None if drops else count_rejected(results, output, request_id, sampled_token_ids)
-    if verified is not None:
-        num_drafts, num_rejected = verified
-        if not is_stale:  # [U-SPEC-02]
-            num_computed_tokens -= num_rejected if num_computed_tokens > 0 else 0
-            num_placeholders -= num_rejected if num_placeholders > 0 else 0
-        metrics = observe_drafts(results, output, request_id, metrics, num_drafts, num_rejected)
-    request = results.requests[request_id]
+    if request_id in results.drafted and not drops:
+        num_computed_tokens, num_placeholders, metrics = take_back_rejected(
+            results, output, request_id, progress, sampled_token_ids
+        )
     if drops or not sampled_token_ids:
         progress = progress.without_output(
-            num_computed_tokens, num_in_flight_tokens, num_stale_output_tokens, num_placeholders, metrics
+            num_computed_tokens, num_in_flight_tokens, num_stale_tokens, num_placeholders, metrics
         )
         results.progress[request_id] = progress
-        stop = None if drops else _stop_without_tokens(results.config, request, progress, pooled=pooled)
-        if stop is not None:
-            _tell(results, request, progress, (), stop, pooled=pooled)
+        if not drops and results.config.runner_type is not RunnerType.GENERATE:
+            _end_without_tokens(results, request_id, progress, pooled=pooled)  # [U-TOK-11]
         return
+    request = results.requests[request_id]
     new_token_ids, output_token_ids, stop = _append_until_stop(
         results.config, request, progress, sampled_token_ids
     )
-    had_placeholders = num_placeholders > 0
+    settles_late = not is_stale and (num_placeholders > 0 or results.config.num_spec_tokens > 0)
     if not is_stale:
         num_computed_tokens -= len(sampled_token_ids) - len(new_token_ids)  # [U-TOK-04]
-        if had_placeholders:
+        if num_placeholders > 0:
             num_placeholders -= len(sampled_token_ids)  # [U-TOK-09]
-    grammar, stop = _accept(request, progress.grammar, new_token_ids, stop)
-    told = progress
-    progress = progress.with_output(
+    grammar = progress.grammar
+    if request.needs_grammar:
+        grammar, stop = _accept(request_id, grammar, new_token_ids, stop)
+    advanced = progress.with_output(
         num_computed_tokens,
         num_in_flight_tokens,
-        num_stale_output_tokens,
+        num_stale_tokens,
         num_placeholders,
         output_token_ids,
         _hash_new_blocks(results.config, request, progress, output_token_ids),
         metrics,
         grammar,
     )
-    results.progress[request_id] = progress
-    if (
-        not is_stale
-        and progress.status is RequestStatus.RUNNING
-        and (had_placeholders or results.config.num_spec_tokens > 0)
-    ):
-        _cache_settled_blocks(results, request, progress)  # [U-TOK-10]
-    _tell(results, request, told, new_token_ids, stop, pooled=False)
+    results.progress[request_id] = advanced
+    if settles_late and progress.status is RequestStatus.RUNNING:
+        _cache_settled_blocks(results, request, advanced)  # [U-TOK-10]
+    _tell(results, request, progress, new_token_ids, stop, pooled=False)
 
 
-def _stop_without_tokens(
-    config: SchedulerConfig, request: Request, progress: Progress, *, pooled: bool
-) -> Stop | None:
-    """Tell whether a row that brought no token ends its request [U-TOK-11]."""
-    prompt_done = progress.num_computed_tokens >= request.num_prompt_tokens
-    if pooled or (config.runner_type is RunnerType.ENCODER_ONLY and prompt_done and not request.pooling):
-        return Stop(RequestStatus.FINISHED_STOPPED, None)
-    return None
+def _end_without_tokens(
+    results: Results, request_id: RequestId, progress: Progress, *, pooled: bool
+) -> None:
+    """End a request that needs no token to be done, if it is [U-TOK-11]."""
+    request = results.requests[request_id]
+    is_encoder = results.config.runner_type is RunnerType.ENCODER_ONLY
+    if pooled or (is_encoder and progress.num_computed_tokens >= request.num_prompt_tokens):
+        stop = Stop(RequestStatus.FINISHED_STOPPED, None)
+        _tell(results, request, progress, (), stop, pooled=pooled)
 
 
 def _drain(results: Results, request_id: RequestId, num_stale_tokens: int, num_tokens: int) -> int:
@@ -164,17 +152,15 @@ def _append_until_stop(
 
 
 def _accept(
-    request: Request,
+    request_id: RequestId,
     grammar: Grammar | GrammarError | None,
     new_token_ids: tuple[int, ...],
     stop: Stop | None,
-) -> tuple[Grammar | GrammarError | None, Stop | None]:
+) -> tuple[Grammar, Stop | None]:
     """Let the grammar go past the new tokens; a rejection is a stop of its own [U-TOK-12]."""
-    if not request.needs_grammar:
-        return grammar, stop
     if grammar is None or isinstance(grammar, GrammarError):
         # Its id was used before, and the old request's result is late (deviation D-05).
-        raise InvalidEvent("sampled_token_ids", request.request_id, "requests that have their grammar")
+        raise InvalidEvent("sampled_token_ids", request_id, "requests that have their grammar")
     grammar, all_accepted = grammar.accept_tokens(new_token_ids)
     if all_accepted:
         return grammar, stop
@@ -224,7 +210,9 @@ def _tell(
 ) -> None:
     """Tell the client, and let a request that stopped end or go on; `progress` is that from before."""
     request_id = request.request_id
-    stats = _finalize_prefill_stats(results, request_id, progress.prefill_stats)  # [U-TOK-07]
+    stats = progress.prefill_stats
+    if stats is not None:
+        stats = _finalize_prefill_stats(results, request_id, stats)  # [U-TOK-07]
     stop_reason, metrics, events = progress.stop_reason, None, progress.events
     if stop is not None:
         stop_reason = stop_reason if stop.reason is None else stop.reason
@@ -253,11 +241,9 @@ def _leave(
 
 
 def _finalize_prefill_stats(
-    results: Results, request_id: RequestId, stats: PrefillStats | None
-) -> PrefillStats | None:
+    results: Results, request_id: RequestId, stats: PrefillStats
+) -> PrefillStats:
     """Add how much of the computed prompt went into the prefix cache."""
-    if stats is None:
-        return None
     num_cached = min(num_cached_tokens(results.kv, request_id), stats.num_prompt_tokens)
     num_created = max(num_cached - stats.num_local_cached_tokens, 0)
     return attrs.evolve(stats, num_cache_creation_tokens=num_created)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from kvsched_fp.errors import KvschedError
 from kvsched_fp.ids import RequestId
+from kvsched_fp.progress import num_known_tokens
 from kvsched_fp.queues import WaitingQueue
-from kvsched_fp.request import num_known_tokens
 from kvsched_fp.state import SchedulerState
 
 MAX_NAMED = 5

@@ -9,11 +9,12 @@ from typing import Any
 
 import attrs
 
-from kvsched_fp.events import AddRequest, Update
+from kvsched_fp.events import AddRequest, StepResult, Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.kv_events import BlockRemoved
 from kvsched_fp.outputs import Emitted, EngineOutput, PrefixCacheStats, SchedulerOutput
 from kvsched_fp.state import SchedulerState
+from kvsched_fp.workloads.clock import max_steps_in_flight
 from kvsched_fp.workloads.histogram import Histogram
 from kvsched_fp.workloads.play import Played
 
@@ -57,9 +58,22 @@ class Figures:
     time_to_first_token: Mapping[str, float | None]
     """From the arrival to the end of the step that sampled the first token: mean, p50, p99, max."""
     time_between_tokens: Mapping[str, float | None]
-    """From one token of a request to its next: mean, p50, p99, max."""
+    """From one token of a request to its next, 0.0 where they came together: mean, p50, p99, max."""
     simulated_seconds: float
     """When the last event happened."""
+    steps_in_flight: Mapping[str, float | None] | None = None
+    """Steps with tokens that were in flight once one was planned, itself included: mean, max. None if the
+    engine plans no step ahead."""
+    drafts: Mapping[str, float | None] | None = None
+    """What became of the drafts, as the reference counts it; None without speculation:
+
+    | name                     | what                                                                |
+    |--------------------------|---------------------------------------------------------------------|
+    | `num_draft_tokens`       | drafts verified, padding included                                   |
+    | `num_accepted_tokens`    | of those, the ones accepted                                         |
+    | `acceptance_rate`        | `num_accepted_tokens` per draft verified                            |
+    | `mean_acceptance_length` | tokens per verification: the drafts accepted, and the sampled token |
+    """
 
 
 class Summary:
@@ -84,6 +98,10 @@ class Summary:
         self._time = 0.0
         self._first_token = Histogram()
         self._between_tokens = Histogram()
+        self._plans_ahead = False
+        self._steps_in_flight = _StepsInFlight()
+        self._speculates = False
+        self._drafts = _Drafts()
         # Per live request, the moment from which its next token counts: its arrival or its last token.
         self._waiting_since: dict[RequestId, float] = {}
         self._has_output: set[RequestId] = set()
@@ -97,8 +115,9 @@ class Summary:
                 self.num_requests += 1
                 self._num_prompt_tokens += request.num_prompt_tokens
                 self._waiting_since[request.request_id] = request.arrival_time
-            case Update():
+            case Update(result):
                 self._record_emitted(played.after.emitted)
+                self._drafts.record(played.before.in_flight[0], result)
             case _ if isinstance(played.outcome, SchedulerOutput):
                 self._record_step(played.after, played.outcome)
 
@@ -112,8 +131,11 @@ class Summary:
         self._peak_used_blocks = max(self._peak_used_blocks, self._num_usable_blocks - pool.num_free_blocks)
         if state.config.enable_kv_cache_events and self._num_evicted_blocks is None:
             self._num_evicted_blocks = 0
+        self._plans_ahead = max_steps_in_flight(state.config) > 1
+        self._speculates = state.config.num_spec_tokens > 0
         if output.total_num_scheduled_tokens:
             self.num_steps += 1
+            self._steps_in_flight.record(state)
             self._num_scheduled_tokens += output.total_num_scheduled_tokens
             self._sum_running += num_running
 
@@ -134,6 +156,8 @@ class Summary:
         request_id = output.request_id
         self._num_output_tokens += len(output.new_token_ids)
         waited = self._time - self._waiting_since[request_id]
+        if len(output.new_token_ids) > 1:
+            gaps[0.0] += len(output.new_token_ids) - 1
         if request_id in self._has_output:
             gaps[waited] += 1
         else:
@@ -174,7 +198,61 @@ class Summary:
             time_to_first_token=self._first_token.as_mapping(),
             time_between_tokens=self._between_tokens.as_mapping(),
             simulated_seconds=self._time,
+            steps_in_flight=self._steps_in_flight.as_mapping() if self._plans_ahead else None,
+            drafts=self._drafts.as_mapping() if self._speculates else None,
         )
+
+
+class _StepsInFlight:
+    """How many steps overlap."""
+
+    def __init__(self) -> None:
+        self._num_steps = 0
+        self._sum = 0
+        self._peak = 0
+
+    def record(self, state: SchedulerState) -> None:
+        """Count what is in flight in `state`, which a step with tokens was just planned in."""
+        in_flight = sum(output.total_num_scheduled_tokens > 0 for output in state.in_flight)
+        self._num_steps += 1
+        self._sum += in_flight
+        self._peak = max(self._peak, in_flight)
+
+    def as_mapping(self) -> Mapping[str, float | None]:
+        """Give mean and maximum."""
+        return {"mean": _ratio(self._sum, self._num_steps), "max": self._peak}
+
+
+class _Drafts:
+    """What became of the drafts."""
+
+    def __init__(self) -> None:
+        self._num_rows = 0
+        self._num_drafts = 0
+        self._num_accepted = 0
+
+    def record(self, output: SchedulerOutput, result: StepResult) -> None:
+        """Count the rows of `output` that had drafts and, in `result`, tokens."""
+        for request_id, drafts in output.scheduled_spec_token_ids.items():
+            token_ids = result.sampled_token_ids.get(request_id)
+            if token_ids:
+                self._num_rows += 1
+                self._num_drafts += len(drafts)
+                self._num_accepted += len(token_ids) - 1
+
+    def as_mapping(self) -> Mapping[str, float | None]:
+        """Give the figures by name."""
+        length = _ratio(self._num_accepted + self._num_rows, self._num_rows)
+        return {
+            "num_draft_tokens": self._num_drafts,
+            "num_accepted_tokens": self._num_accepted,
+            "acceptance_rate": _ratio(self._num_accepted, self._num_drafts),
+            "mean_acceptance_length": length,
+        }
+
+
+_FIGURES_OF_FEATURES = frozenset({"steps_in_flight", "drafts"})
+"""The fields that are None where a feature is off."""
 
 
 def _ratio(part: int, whole: int) -> float | None:
@@ -182,8 +260,9 @@ def _ratio(part: int, whole: int) -> float | None:
 
 
 def figures_as_mapping(figures: Figures) -> dict[str, Any]:
-    """Give the figures as plain values, in the order of the fields."""
+    """Give the figures as plain values, in the order of the fields, without those of what is off."""
     return {
-        field.name: dict(value) if isinstance(value := getattr(figures, field.name), Mapping) else value
+        field.name: dict(value) if isinstance(value, Mapping) else value
         for field in attrs.fields(Figures)
+        if (value := getattr(figures, field.name)) is not None or field.name not in _FIGURES_OF_FEATURES
     }

@@ -17,8 +17,8 @@ from pyrsistent import pmap, pvector
 
 from kvsched_fp.kvcache.chunked import MASK, SHIFT, OpenIntVector, make_int_vector
 from kvsched_fp.kvcache.layered import LayeredMap, OpenLayeredMap
+from kvsched_fp.progress import Progress
 from kvsched_fp.records import quick_constructor
-from kvsched_fp.request import Progress
 
 NUM_OPERATIONS = 256
 NUM_BLOCKS = 32_000

@@ -3,6 +3,7 @@
 import attrs
 
 from kvsched_fp import Event, SchedulerConfig, SchedulerState, Update, initial_state, step
+from kvsched_fp.bitmask import grammar_rows
 from kvsched_fp.grammar import AutomatonGrammar, GrammarError
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import KVCache
@@ -61,6 +62,7 @@ def state_to_plain(state: SchedulerState) -> Plain:
         "in_flight": [
             [output.step_id, to_plain(output.num_scheduled_tokens)] for output in state.in_flight
         ],
+        "grammar_rows": [to_plain(grammar_rows(state, output)) for output in state.in_flight],
     }
 
 

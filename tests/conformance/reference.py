@@ -15,6 +15,7 @@ from vllm.v1.core.sched.interface import PauseState as VllmPauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus as VllmRequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from kvsched_fp import (
@@ -101,7 +102,21 @@ class ReferenceScheduler:
             [step_id, [list(item) for item in output.num_scheduled_tokens.items()]]
             for step_id, output in self._in_flight
         ]
-        return {**scheduler_to_plain(self.scheduler), "in_flight": in_flight}
+        return {
+            **scheduler_to_plain(self.scheduler),
+            "in_flight": in_flight,
+            "grammar_rows": [self._grammar_rows(output) for _, output in self._in_flight],
+        }
+
+    def _grammar_rows(self, output: SchedulerOutput) -> Plain:
+        with mock.patch.object(StructuredOutputManager, "grammar_bitmask", return_value=None):
+            rows = self.scheduler.get_grammar_bitmask(output)
+        if rows is None:
+            return None
+        return {
+            "request_ids": list(rows.structured_output_request_ids),
+            "num_acceptable_drafts": list(rows.num_acceptable_drafts),
+        }
 
     def _apply(self, event: Event) -> Plain:
         match event:

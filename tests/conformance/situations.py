@@ -18,6 +18,7 @@ from kvsched_fp import (
 from kvsched_fp.ids import RequestId
 
 from .counterfactuals import COUNTERFACTUALS, rules_that_decided
+from .situations_of_features import FEATURE_SITUATIONS, situations_of_features
 from .situations_of_results import situations_of_result
 from .situations_of_steps import situations_of_step
 
@@ -65,12 +66,14 @@ SITUATIONS = (
     "reset refused",
     "reset that preempted",
     "reset that preempted what was in flight",
+    *FEATURE_SITUATIONS,
 )
 """Everything that is counted."""
 
 
 def situations_of(before: SchedulerState, event: Event, after: SchedulerState) -> Iterator[str]:
     """Name what happened between two states; one name may come several times."""
+    yield from situations_of_features(before, event, after)
     match event:
         case Schedule(throttle_prefills):
             yield from situations_of_step(before, after)

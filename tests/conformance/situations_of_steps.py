@@ -6,7 +6,7 @@ from kvsched_fp import PauseState, RequestStatus, SchedulerState, SchedulingPoli
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.pool import as_tuple
 from kvsched_fp.outputs import SchedulerOutput
-from kvsched_fp.request import num_known_tokens
+from kvsched_fp.progress import num_known_tokens
 from kvsched_fp.state import num_waiting_requests
 
 
@@ -37,7 +37,7 @@ def situations_of_step(before: SchedulerState, after: SchedulerState) -> Iterato
         yield "a step while everything was paused"
     if output.new_block_ids_to_zero:
         yield "blocks to zero"
-    if after.deferred:
+    if any(after.progress[request_id].num_stale_output_tokens for request_id in after.deferred):
         yield "waited for stale output"
     yield from _of_pool(before, after)
 

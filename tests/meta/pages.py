@@ -10,10 +10,23 @@ from tests.meta.example_trace import render_trace
 from tests.meta.fidelity import render_pins
 from tests.meta.rules import SPECS, read_implementers, read_rules
 
-PAGE_OF_PREFIX = {"M": "machine.md", "S": "schedule.md", "K": "kvcache.md", "U": "update.md"}
-"""Which page a rule is printed on, by the first letter of its id."""
+PAGE_OF_PREFIX = {
+    "M": "machine.md",
+    "M-SESS": "sessions.md",
+    "S": "schedule.md",
+    "K": "kvcache.md",
+    "U": "update.md",
+    "D": "drafting.md",
+    "G": "grammars.md",
+}
+"""Which page a rule is printed on, by how its id begins; the longest that fits counts."""
 
 _SECTION = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end generated -->\n)", re.DOTALL)
+
+
+def prefix_of(rule_id: str) -> str:
+    """Give the prefix of the page that a rule is printed on."""
+    return max((prefix for prefix in PAGE_OF_PREFIX if rule_id.startswith(f"{prefix}-")), key=len)
 
 
 def render_rules(prefix: str) -> str:
@@ -22,7 +35,7 @@ def render_rules(prefix: str) -> str:
     lines: list[str] = []
     module = None
     for rule in read_rules():
-        if not rule.rule_id.startswith(f"{prefix}-"):
+        if prefix_of(rule.rule_id) != prefix:
             continue
         if rule.module != module:
             module = rule.module

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from kvsched_fp.ids import RequestId
 from tests.scenarios.language import Command, ScenarioError, format_scenario, parse_scenario
-from tests.scenarios.session import CommandError, Session
+from tests.scenarios.reading import CommandError
+from tests.scenarios.session import Session
 from tests.scenarios.test_scenarios import run_scenario
 
 TEXT = """\
@@ -87,6 +89,13 @@ def test_file_that_is_no_scenario_is_refused(tmp_path: Path, text: str, problem:
         ("config\nshow output", "no step yet"),
         ("config\npause off on", "one argument wanted"),
         ("config\nupdate a", "update takes"),
+        ("config\ndrafts a", "drafts takes"),
+        ("config\nadd a prompt=4 session=maybe", "yes or no wanted, got maybe"),
+        ("config\nadd a prompt=4 lora=red", "invalid literal"),
+        ("config\nend a b", "one argument wanted"),
+        ("config\ninput a prompt=4", "a"),
+        ("config\ngrammar a", "then"),
+        ("config\nshow mask", "no step yet"),
     ],
 )
 def test_command_that_makes_no_sense_is_a_mistake_in_the_file(
@@ -127,3 +136,42 @@ def test_world_must_be_there_before_anything_else() -> None:
     """Without `config` there is no state."""
     with pytest.raises(CommandError, match="no config yet"):
         _ = Session().state
+
+
+def sampled(session: Session, text: str) -> str:
+    """Run the last of some commands, and give what it prints."""
+    *before, last = text.splitlines()
+    for line in [*before, last]:
+        printed = session.run(_command(line))
+    return printed
+
+
+def _command(line: str) -> Command:
+    name, *arguments = line.split()
+    options = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    return Command(name, tuple(argument for argument in arguments if "=" not in argument), options)
+
+
+def test_drafts_can_be_accepted_by_their_number() -> None:
+    """Those drafts, and the token that stands behind them; where nobody told a draft, the next tokens."""
+    known = "config num_spec_tokens=3\nadd a prompt=2\nstep 1\ndrafts a=50,51,52\nschedule\nupdate a=+2"
+    unknown = (
+        "config num_spec_tokens=3 async_scheduling=true\nadd a prompt=2\nschedule\nschedule\nupdate\n"
+        "update a=+2"
+    )
+
+    assert "a=50,51,1005" == sampled(Session(), known)
+    assert "a=1003,1004,1005" == sampled(Session(), unknown)
+
+
+def test_session_keeps_its_number() -> None:
+    """What it samples after an input is told from its first one; the input has a number of its own."""
+    session = Session()
+    printed = sampled(
+        session,
+        "config\nadd a prompt=2 session=yes max_tokens=1\nstep 1\n"
+        "input a prompt=2 max_tokens=1\nschedule\nupdate",
+    )
+
+    assert "a=1004 (length)" == printed
+    assert (1000, 1001, 2000, 2001) == session.state.requests[RequestId("a")].prompt_token_ids

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.language import Block, ScenarioError, format_scenario, parse_scenario
-from tests.scenarios.session import CommandError, Session
+from tests.scenarios.reading import CommandError
+from tests.scenarios.session import Session
 
 HERE = Path(__file__).parent
 MAX_LINES = 150

@@ -27,7 +27,7 @@ from kvsched_fp import (
 )
 from kvsched_fp.invariants import Step, observe
 from kvsched_fp.kvcache.pool import as_tuple
-from kvsched_fp.request import num_known_tokens
+from kvsched_fp.progress import num_known_tokens
 
 SITUATIONS = (
     "added: an id whose last end is not told yet",

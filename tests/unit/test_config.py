@@ -71,6 +71,58 @@ BAD = [
         63,
         "at least max_model_len = 64",
     ),
+    ({"runner_type": "sing"}, "runner_type", "sing", "'generate' or 'pooling' or 'encoder_only'"),
+    ({"spec_decode_metrics": "all"}, "spec_decode_metrics", "all", "'none' or 'summary' or 'detailed'"),
+    ({"max_loras": 0}, "max_loras", 0, ">= 1"),
+    ({"max_loras": 1.0}, "max_loras", 1.0, "an integer"),
+    ({"async_scheduling": 1}, "async_scheduling", 1, "true or false"),
+    ({"log_request_events": None}, "log_request_events", None, "true or false"),
+    ({"pipeline_parallel_size": 0}, "pipeline_parallel_size", 0, ">= 1"),
+    ({"data_parallel_size": 0}, "data_parallel_size", 0, ">= 1"),
+    ({"num_spec_tokens": -1}, "num_spec_tokens", -1, ">= 0"),
+    ({"num_spec_tokens": None}, "num_spec_tokens", None, "an integer"),
+    ({"num_prefill_lookahead_tokens": -1}, "num_prefill_lookahead_tokens", -1, ">= 0"),
+    ({"num_hash_lookahead_tokens": -1}, "num_hash_lookahead_tokens", -1, ">= 0"),
+    ({"max_num_new_slots_for_drafting": -1}, "max_num_new_slots_for_drafting", -1, ">= 0"),
+    (
+        {"max_num_new_slots_for_drafting": 64},
+        "max_num_new_slots_for_drafting",
+        64,
+        "less than max_num_batched_tokens = 64",
+    ),
+    (
+        {"num_spec_tokens": 4, "long_prefill_token_threshold": 4},
+        "long_prefill_token_threshold",
+        4,
+        "more than num_spec_tokens = 4",
+    ),
+    (
+        {"drop_eagle_block": True, "num_hash_lookahead_tokens": 1},
+        "drop_eagle_block",
+        True,
+        "false with num_hash_lookahead_tokens",
+    ),
+    (
+        {"drop_eagle_block": True, "num_prefill_lookahead_tokens": 5},
+        "num_prefill_lookahead_tokens",
+        5,
+        "at most block_size = 4",
+    ),
+    *[
+        ({"num_spec_tokens_per_batch_size": schedule}, "num_spec_tokens_per_batch_size", value, "triples")
+        for schedule, value in [
+            ([], []),
+            (7, 7),
+            ([7], [7]),
+            ([(1, 4)], (1, 4)),
+            ([(2, 4, 1)], (2, 4, 1)),
+            ([(1, 4, -1)], (1, 4, -1)),
+            ([(4, 1, 1)], (4, 1, 1)),
+            ([(1, 4, True)], (1, 4, True)),
+            ([(1, 4, 2), (4, 8, 1)], (4, 8, 1)),
+            ([(1, 4, 2), ("5", 8, 1)], [(1, 4, 2), ("5", 8, 1)]),
+        ]
+    ],
 ]
 
 
@@ -162,6 +214,46 @@ def test_watermark_is_a_share_of_the_whole_pool_rounded_down(watermark: float, n
 def test_group_defaults_to_one_of_the_same_block_size() -> None:
     """Without groups there is one full-attention group."""
     assert (FullAttentionSpec(block_size=4),) == small().kv_cache_groups
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "num_drafts"), [(0, 5), (1, 5), (2, 5), (3, 5), (4, 2), (7, 2), (8, 0), (99, 0)]
+)
+def test_drafts_go_by_the_size_of_the_batch(batch_size: int, num_drafts: int) -> None:
+    """[S-OUT-06] Between two ranges, and behind the last one, the range before goes on.
+
+    There are never more than `num_spec_tokens`. A step without rows says what it says without ranges.
+    """
+    ranges = [(8, 9, 0), (1, 2, 9), (4, 6, 2)]
+    config = small(num_spec_tokens=5, num_spec_tokens_per_batch_size=ranges)
+
+    assert ((1, 2, 9), (4, 6, 2), (8, 9, 0)) == config.num_spec_tokens_per_batch_size
+    assert num_drafts == config.num_drafts_for(batch_size)
+    assert 5 == small(num_spec_tokens=5).num_drafts_for(batch_size)
+
+
+@pytest.mark.parametrize(
+    ("runner_type", "num_sampled"), [("generate", 1), ("encoder_only", 1), ("pooling", 0), ("diffusion", 0)]
+)
+def test_kind_of_model_tells_what_a_row_samples(runner_type: str, num_sampled: int) -> None:
+    """An encoder instance keeps the room for a token, though none comes."""
+    assert num_sampled == small(runner_type=runner_type).num_sampled_tokens_per_step
+
+
+def test_limits_of_drafting_may_just_be_reached() -> None:
+    """One token of a prompt beside the drafts, one position for a token of its own, a whole block ahead."""
+    assert 5 == small(num_spec_tokens=4, long_prefill_token_threshold=5).long_prefill_token_threshold
+    assert 63 == small(max_num_new_slots_for_drafting=63).max_num_new_slots_for_drafting
+    assert 4 == small(drop_eagle_block=True, num_prefill_lookahead_tokens=4).num_prefill_lookahead_tokens
+    assert small(drop_eagle_block=True, num_prefill_lookahead_tokens=5, enable_prefix_caching=False)
+
+
+@pytest.mark.parametrize(("ranks", "interval"), [(1, 3), (2, 1)])
+def test_cadence_is_local_on_a_single_rank_only(ranks: int, interval: int) -> None:
+    """[S-HOLD-02] Several ranks are told when to hold prompts back."""
+    config = small(prefill_schedule_interval=3, data_parallel_size=ranks)
+
+    assert interval == config.local_prefill_interval
 
 
 def test_presets_can_be_run() -> None:

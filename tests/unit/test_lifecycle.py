@@ -5,19 +5,25 @@ from typing import Any
 import pytest
 
 from kvsched_fp import (
+    AutomatonGrammar,
     FinishRequests,
     InvalidEvent,
+    LoRA,
     PauseState,
     RequestStatus,
     add_request,
+    fail_grammar,
     finish_requests,
     reset_prefix_cache,
     schedule,
+    set_grammar,
     set_pause_state,
     update,
 )
+from kvsched_fp.grammar import GrammarError
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.progress import RequestSpecDecodeMetrics
 from kvsched_fp.state import live_request_ids
 from tests.unit.refusal import refused
 from tests.unit.worlds import (
@@ -86,6 +92,95 @@ def test_prompt_that_is_too_long_is_refused() -> None:
         add_request(state, make_request("a", 9))
 
     assert 8 == add_request(state, make_request("a", 8)).requests[A].num_prompt_tokens
+
+
+@pytest.mark.parametrize("runner_type", ["generate", "encoder_only", "diffusion"])
+def test_pooling_needs_a_model_that_pools(runner_type: str) -> None:
+    """[M-LIFE-01] A model does the one or the other for all of its requests."""
+    pooling = make_request("a", pooling=True, max_tokens=1)
+    state = make_state(make_config(runner_type=runner_type))
+    with refused(InvalidEvent, "pooling", True, f"False, for a {runner_type} model", state=state):
+        add_request(state, pooling)
+    state = make_state(make_config(runner_type="pooling"))
+    with refused(InvalidEvent, "pooling", False, "True, for a pooling model", state=state):
+        add_request(state, make_request("a"))
+
+    assert ["a"] == list(add_request(state, pooling).waiting)
+
+
+def test_adapter_needs_a_configuration_with_adapters() -> None:
+    """[M-LIFE-01] Where there are none, nobody counts them."""
+    lora = LoRA("fine", 1)
+    state = make_state(make_config())
+    with refused(InvalidEvent, "lora", lora, "max_loras is not configured", state=state):
+        add_request(state, make_request("a", lora=lora))
+
+    assert ["a"] == list(make_state(make_config(max_loras=1), make_request("a", lora=lora)).waiting)
+
+
+NO_DRAFTS_YET = RequestSpecDecodeMetrics(2, (0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("level", "metrics"), [("none", None), ("summary", NO_DRAFTS_YET), ("detailed", NO_DRAFTS_YET)]
+)
+def test_drafts_of_a_request_are_counted_from_its_arrival_on(
+    level: str, metrics: RequestSpecDecodeMetrics | None
+) -> None:
+    """There is a place for each number of drafts that may be accepted, none included."""
+    config = make_config(num_spec_tokens=2, spec_decode_metrics=level)
+
+    assert metrics == make_state(config, make_request("a")).progress[A].spec_decode_metrics
+
+
+def test_request_with_a_grammar_waits_for_it() -> None:
+    """[M-GRAM-01] It stands in its place in the queue, deferred; the grammar is handed to it."""
+    grammar = AutomatonGrammar([[(7, 0)]])
+    state = make_state(make_config(), make_request("a", needs_grammar=True), make_request("b"))
+
+    assert RequestStatus.WAITING_FOR_GRAMMAR is state.progress[A].status
+    assert (["a", "b"], {A}) == (list(state.waiting), set(state.deferred))
+
+    state = set_grammar(state, A, grammar)
+
+    assert grammar == state.progress[A].grammar
+    assert RequestStatus.WAITING_FOR_GRAMMAR is state.progress[A].status
+    assert [("a", 7), ("b", 7)] == batch(schedule(state)[1])
+
+
+def test_request_may_be_told_that_there_is_no_grammar() -> None:
+    """[M-GRAM-01] It keeps the reason until an update ends it [S-BLOCK-01, U-STEP-05]."""
+    state = fail_grammar(
+        make_state(make_config(), make_request("a", needs_grammar=True)), A, "no such rule"
+    )
+
+    assert GrammarError("no such rule") == state.progress[A].grammar
+    assert ["a"] == list(state.waiting)
+
+
+@pytest.mark.parametrize("request_id", ["b", "c", "z"])
+def test_grammar_for_a_request_that_does_not_wait_for_one_is_refused(request_id: str) -> None:
+    """[M-GRAM-01] `b` needs none, `c` runs with its own, and `z` is not there."""
+    state = make_state(make_config(), make_request("c", needs_grammar=True), make_request("b"))
+    state, _ = schedule(set_grammar(state, C, AutomatonGrammar([[]])))
+    allowed = "a request that waits for its grammar"
+    with refused(InvalidEvent, "request_id", request_id, allowed, state=state):
+        set_grammar(state, RequestId(request_id), AutomatonGrammar([[]]))
+    with refused(InvalidEvent, "request_id", request_id, allowed, state=state):
+        fail_grammar(state, RequestId(request_id), "no")
+
+
+@pytest.mark.parametrize("first", ["ready", "failed"])
+def test_grammar_is_told_once(first: str) -> None:
+    """[M-GRAM-01] Neither another grammar nor a failure may follow."""
+    state = make_state(make_config(), make_request("a", needs_grammar=True))
+    grammar = AutomatonGrammar([[]])
+    state = set_grammar(state, A, grammar) if first == "ready" else fail_grammar(state, A, "no")
+    allowed = "a request that waits for its grammar"
+    with refused(InvalidEvent, "request_id", "a", allowed, state=state):
+        set_grammar(state, A, grammar)
+    with refused(InvalidEvent, "request_id", "a", allowed, state=state):
+        fail_grammar(state, A, "no")
 
 
 @pytest.mark.parametrize("ended", ["a", "b", "c", "d"])
@@ -268,3 +363,16 @@ def test_reset_that_preempts_is_done_though_nothing_runs() -> None:
     assert done
     assert ["a"] == list(after.waiting)
     assert () == after.preempted_request_ids
+
+
+def test_reset_is_not_done_while_a_session_holds_blocks() -> None:
+    """[K-RESET-02] What ran stays preempted all the same (deviation D-12)."""
+    config = make_config()
+    state = make_state(config, make_request("a", resumable=True, max_tokens=1), make_request("b"))
+    state = run_steps(state, 1)
+    after, done = reset_prefix_cache(state, reset_running_requests=True)
+
+    assert not done
+    assert ((), ["b"]) == (after.running, list(after.waiting))
+    assert len(state.kv.pool.cached) == len(after.kv.pool.cached)
+    assert (1, 2) == blocks_of(after, "a")

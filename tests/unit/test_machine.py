@@ -8,7 +8,10 @@ import pytest
 
 from kvsched_fp import (
     AddRequest,
+    AutomatonGrammar,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     InvalidEvent,
     PauseState,
     ResetPrefixCache,
@@ -17,14 +20,20 @@ from kvsched_fp import (
     SetPauseState,
     StepResult,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
     add_request,
     explain,
+    fail_grammar,
     finish_requests,
     reset_prefix_cache,
     schedule,
+    set_grammar,
     set_pause_state,
     step,
     update,
+    update_drafts,
+    update_drafts_in_flight,
 )
 from kvsched_fp.ids import RequestId, StepId
 from tests.unit.refusal import refused
@@ -57,6 +66,30 @@ def test_each_event_is_one_function() -> None:
     assert reset_prefix_cache(state, reset_running_requests=True) == step(state, ResetPrefixCache(True))
 
 
+def test_each_event_of_a_running_engine_is_one_function() -> None:
+    """[M-STEP-01] So are drafts and grammars."""
+    config = make_config(num_spec_tokens=2)
+    state = schedule(make_state(config, make_request("a"), make_request("g", needs_grammar=True)))[0]
+    drafts = {RequestId("a"): (5, 6)}
+    waiting, grammar = RequestId("g"), AutomatonGrammar([[]])
+
+    assert (update_drafts(state, drafts), None) == step(state, UpdateDrafts(drafts))
+    assert (update_drafts_in_flight(state, StepId(1), drafts), None) == step(
+        state, UpdateDraftsInFlight(StepId(1), drafts)
+    )
+    assert (set_grammar(state, waiting, grammar), None) == step(state, GrammarReady(waiting, grammar))
+    assert (fail_grammar(state, waiting, "no"), None) == step(state, GrammarFailed(waiting, "no"))
+
+
+def test_times_are_passed_on() -> None:
+    """[M-STEP-01] The time of an event is that of what happens to requests by it."""
+    state = make_state(make_config(log_request_events=True))
+    for event in (AddRequest(make_request("a"), 1.0), Schedule(time=2.0), ResetPrefixCache(True, 3.0)):
+        state, _ = step(state, event)
+
+    assert [1.0, 2.0, 3.0] == [event.time for event in state.progress[RequestId("a")].events]
+
+
 def test_throttle_and_status_are_passed_on() -> None:
     """[M-STEP-01] The fields of an event count."""
     state = run_steps(make_state(make_config(), make_request("a")), 1)
@@ -72,6 +105,10 @@ BAD = [
     (Update(StepResult(step_id=StepId(9))), "step_id", 9),
     (Update(StepResult(step_id=StepId(2), sampled_token_ids={"z": (1,)})), "sampled_token_ids", "z"),
     (Update(StepResult(step_id=StepId(2), sampled_token_ids={"a": (-1,)})), "sampled_token_ids", -1),
+    (UpdateDrafts({"z": ()}), "draft_token_ids", "z"),
+    (UpdateDraftsInFlight(StepId(9), {}), "step_id", 9),
+    (GrammarReady(RequestId("a"), AutomatonGrammar([[]])), "request_id", "a"),
+    (GrammarFailed(RequestId("z"), "no"), "request_id", "z"),
     (None, "event", None),
     ("schedule", "event", "schedule"),
     (Schedule, "event", Schedule),
@@ -106,6 +143,36 @@ def test_function_refuses_what_its_event_refuses(field: str, value: object) -> N
         function(state, **{field: value})
     with refused(InvalidEvent, field, value, allowed):
         event(value)
+
+
+@pytest.mark.parametrize("time", ["now", None, float("inf")])
+def test_function_refuses_the_time_that_its_event_refuses(time: Any) -> None:
+    """[M-STEP-01] Whether or not anything would happen at it."""
+    state = busy_state()
+    result = make_result(state, state.in_flight[0])
+    calls: list[Callable[[], Any]] = [
+        lambda: schedule(state, time=time),
+        lambda: update(state, result, time=time),
+        lambda: add_request(state, make_request("c"), time=time),
+        lambda: reset_prefix_cache(state, time=time),
+    ]
+    for call in calls:
+        with refused(InvalidEvent, "time", time, "a finite number", state=state):
+            call()
+
+
+@pytest.mark.parametrize("value", [5, None, [1]])
+def test_function_refuses_drafts_and_grammars_that_their_events_refuse(value: Any) -> None:
+    """[M-STEP-01] With an event or without."""
+    state = busy_state()
+    with refused(InvalidEvent, "draft_token_ids", value, "a mapping", state=state):
+        update_drafts(state, value)
+    with refused(InvalidEvent, "draft_token_ids", value, "a mapping", state=state):
+        update_drafts_in_flight(state, StepId(2), value)
+    with refused(InvalidEvent, "grammar", value, "accept_tokens", state=state):
+        set_grammar(state, RequestId("a"), value)
+    with refused(InvalidEvent, "message", value, "a text", state=state):
+        fail_grammar(state, RequestId("a"), value)
 
 
 def test_explain_takes_what_schedule_takes() -> None:

@@ -4,8 +4,9 @@ import attrs
 import pytest
 
 from kvsched_fp.outputs import EngineOutput, make_engine_output
+from kvsched_fp.progress import Progress
 from kvsched_fp.records import quick_constructor
-from kvsched_fp.request import Progress, RequestStatus
+from kvsched_fp.request import RequestStatus
 
 
 @attrs.frozen(weakref_slot=False)
@@ -30,10 +31,11 @@ def test_record_is_an_ordinary_one() -> None:
 
 def test_hot_records_keep_the_order_of_their_fields() -> None:
     """A row that is planned and comes back differs from an ordinary one in nothing."""
-    planned = Progress().after_schedule(3, 4)
+    planned = Progress().after_schedule(3, 4, True, ())
+    told = make_engine_output("a", (1,), None, None, None, None, (), None, False)
 
-    assert Progress(RequestStatus.WAITING, 3, 3, True) == planned
-    assert EngineOutput("a", (1,), None, None, None) == make_engine_output("a", (1,), None, None, None)
+    assert Progress(RequestStatus.WAITING, 3, 4, True) == planned
+    assert EngineOutput("a", (1,), None, None, None) == told
 
 
 def test_every_field_is_asked_for() -> None:

@@ -13,7 +13,7 @@ from kvsched_fp import (
     update,
 )
 from kvsched_fp.ids import RequestId, StepId
-from kvsched_fp.request import PrefillStats
+from kvsched_fp.progress import PrefillStats
 from tests.unit.worlds import (
     batch,
     blocks_of,
@@ -63,6 +63,22 @@ def test_preempted_request_computes_prompt_and_output_as_one_prompt() -> None:
     assert [("b", 1)] == batch(output)
     assert (8, 9) == (new.num_computed_tokens, len(new.prefill_token_ids or ()))
     assert [7, 8, 9] == list(state.progress[B].output_token_ids)
+
+
+def test_preempted_request_loses_its_drafts_and_placeholders() -> None:
+    """[M-REL-01] They continue what will be computed anew; the tokens in flight are still to come."""
+    config = make_config(
+        usable_blocks=5, num_spec_tokens=2, async_scheduling=True, scheduler_reserve_full_isl=False
+    )
+    state = plan_steps(make_state(config, make_request("a", 8), make_request("b", 8)), 1)
+    before = state.progress[B]
+    state, output = schedule(state)
+    progress = state.progress[B]
+
+    assert ("b",) == output.preempted_request_ids
+    assert (1, (-1, -1)) == (before.num_output_placeholders, before.spec_token_ids)
+    assert (0, ()) == (progress.num_output_placeholders, progress.spec_token_ids)
+    assert (8, 8) == (progress.num_in_flight_tokens, progress.num_stale_output_tokens)
 
 
 @pytest.mark.parametrize(("policy", "order"), [("fcfs", ["b", "c"]), ("priority", ["c", "b"])])

@@ -1,4 +1,4 @@
-"""What a client may ask for, and the counters of a live request."""
+"""What a client may ask for, and the life of a request."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,34 +7,33 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrsistent import pvector
 
 from kvsched_fp import (
     FinishReason,
     InvalidEvent,
+    LoRA,
     OracleBug,
-    Progress,
     RepetitionDetection,
     Request,
     RequestStatus,
     SamplingParams,
 )
-from kvsched_fp.ids import BlockHash
 from kvsched_fp.request import (
     FINISH_REASONS,
     LEGAL_MOVES,
     MAX_TOKEN_ID,
-    PrefillStats,
+    canvas_width,
     check_token_ids,
     is_finished,
-    known_tokens,
     move,
-    num_known_tokens,
 )
 from tests.unit.refusal import refused
 
 PARAMS = SamplingParams(max_tokens=1)
-LIVE = [RequestStatus.WAITING, RequestStatus.RUNNING, RequestStatus.PREEMPTED]
+TWO = SamplingParams(max_tokens=2)
+STARTED = [RequestStatus.RUNNING, RequestStatus.PREEMPTED]
+HELD = [RequestStatus.WAITING_FOR_GRAMMAR, RequestStatus.WAITING_FOR_INPUT]
+LIVE = [RequestStatus.WAITING, *HELD, *STARTED]
 
 
 def make(**fields: Any) -> Request:
@@ -62,6 +61,17 @@ BAD = [
     (lambda: make(client_index=-1), "client_index", -1, ">= 0"),
     (lambda: make(client_index="0"), "client_index", "0", ">= 0"),
     (lambda: make(cache_salt=7), "cache_salt", 7, "a string or None"),
+    (lambda: make(lora="fine"), "lora", "fine", "a LoRA or None"),
+    (lambda: LoRA("", 1), "lora.name", "", "non-empty"),
+    (lambda: LoRA("fine", 0), "lora.lora_id", 0, ">= 1"),
+    (lambda: LoRA("fine", True), "lora.lora_id", True, ">= 1"),
+    (lambda: LoRA("fine", 1, None), "lora.path", None, "a string"),
+    (lambda: make(pooling=1), "pooling", 1, "True or False"),
+    (lambda: make(pooling=True, sampling_params=TWO), "max_tokens", 2, "1, for a pooling request"),
+    (lambda: make(needs_grammar=None), "needs_grammar", None, "True or False"),
+    (lambda: make(resumable="no"), "resumable", "no", "True or False"),
+    (lambda: make(canvas_length=0), "canvas_length", 0, ">= 1 or None"),
+    (lambda: make(max_denoise_steps=1.5), "max_denoise_steps", 1.5, ">= 1 or None"),
     (lambda: SamplingParams(max_tokens=0), "max_tokens", 0, ">= 1"),
     (lambda: SamplingParams(max_tokens=1, eos_token_id=-1), "eos_token_id", -1, "from 0 to"),
     (lambda: SamplingParams(max_tokens=1, eos_token_id="</s>"), "eos_token_id", "</s>", "integers"),
@@ -108,6 +118,12 @@ def test_extreme_values_are_accepted() -> None:
     assert 0 == off.max_pattern_size
 
 
+@pytest.mark.parametrize(("canvas_length", "expected"), [(None, 8), (3, 3), (9, 9)])
+def test_canvas_is_as_wide_as_asked_for(canvas_length: int | None, expected: int) -> None:
+    """A request without a wish gets the canvas of the configuration."""
+    assert expected == canvas_width(make(canvas_length=canvas_length), 8)
+
+
 def test_request_never_changes() -> None:
     """[M-REQ-01] A request is frozen, and keeps a copy of the prompt that it was made from."""
     prompt = [1, 2, 3]
@@ -132,13 +148,18 @@ def test_only_moves_in_the_table_are_made(status: RequestStatus, to: RequestStat
 
 
 def test_table_of_moves_is_the_life_of_a_request() -> None:
-    """[M-REQ-02] A request waits, runs, is preempted and runs again, and may end at any time, once."""
+    """[M-REQ-02] A request waits, runs, is preempted and runs again, and may end at any time, once.
+
+    A session that stopped waits again, for its turn or for input; what was held back waits for its turn.
+    """
     final = set(RequestStatus) - set(LIVE)
+    stopped = {RequestStatus.WAITING, RequestStatus.WAITING_FOR_INPUT}
 
     assert set(RequestStatus) == set(LEGAL_MOVES)
-    assert final | {RequestStatus.RUNNING} == LEGAL_MOVES[RequestStatus.WAITING]
-    assert final | {RequestStatus.PREEMPTED} == LEGAL_MOVES[RequestStatus.RUNNING]
-    assert final | {RequestStatus.RUNNING} == LEGAL_MOVES[RequestStatus.PREEMPTED]
+    assert final | {RequestStatus.RUNNING} | stopped == LEGAL_MOVES[RequestStatus.WAITING]
+    assert final | {RequestStatus.PREEMPTED} | stopped == LEGAL_MOVES[RequestStatus.RUNNING]
+    assert final | {RequestStatus.RUNNING} | stopped == LEGAL_MOVES[RequestStatus.PREEMPTED]
+    assert all(final | {RequestStatus.WAITING} == LEGAL_MOVES[status] for status in HELD)
     assert all(frozenset() == LEGAL_MOVES[status] for status in final)
 
 
@@ -148,74 +169,6 @@ def test_every_final_status_has_a_reason() -> None:
     assert not any(map(is_finished, LIVE))
     assert FinishReason.LENGTH is FINISH_REASONS[RequestStatus.FINISHED_IGNORED]
     assert set(FinishReason) == set(FINISH_REASONS.values())
-
-
-TOKEN_LISTS = st.lists(st.integers(0, 9), max_size=9)
-
-
-@given(TOKEN_LISTS.filter(bool), TOKEN_LISTS, st.data())
-def test_known_tokens_are_prompt_and_output(
-    prompt: list[int], output: list[int], data: st.DataObject
-) -> None:
-    """[M-REQ-03] What is known is the prompt and then the output, and any piece of it can be read."""
-    request = make(prompt_token_ids=prompt)
-    progress = Progress(output_token_ids=pvector(output))
-    known = (*prompt, *output)
-    start = data.draw(st.integers(0, len(known)))
-    end = data.draw(st.integers(start, len(known)))
-
-    assert len(known) == num_known_tokens(request, progress)
-    assert known[start:end] == known_tokens(request, progress, start, end)
-
-
-FULL_PROGRESS = Progress(
-    status=RequestStatus.RUNNING,
-    num_computed_tokens=5,
-    num_in_flight_tokens=3,
-    is_prefill_chunk=True,
-    output_token_ids=pvector([8, 9]),
-    block_hashes=(BlockHash(b"h"),),
-    num_preemptions=2,
-    num_stale_output_tokens=1,
-    drop_stale_output=True,
-    prefill_stats=PrefillStats(4, 3, 1),
-)
-"""Every field differs from its default."""
-
-
-@pytest.mark.parametrize(("num_new_tokens", "in_prompt"), [(1, True), (2, False)])
-def test_scheduled_tokens_count_as_computed_and_in_flight(num_new_tokens: int, in_prompt: bool) -> None:
-    """[M-REQ-03] Of 7 known tokens, 6 counted as computed leave prompt to compute, 7 do not."""
-    expected = attrs.evolve(
-        FULL_PROGRESS,
-        num_computed_tokens=5 + num_new_tokens,
-        num_in_flight_tokens=3 + num_new_tokens,
-        is_prefill_chunk=in_prompt,
-    )
-
-    assert expected == FULL_PROGRESS.after_schedule(num_new_tokens, num_tokens=7)
-
-
-def test_result_without_tokens_changes_two_counters_only() -> None:
-    """`without_output` keeps every field that it does not take."""
-    expected = attrs.evolve(FULL_PROGRESS, num_in_flight_tokens=0, num_stale_output_tokens=4)
-
-    assert expected == FULL_PROGRESS.without_output(0, 4)
-
-
-def test_result_with_tokens_takes_the_statistics_away() -> None:
-    """`with_output` keeps every field that it does not take, but for the statistics of the prefill."""
-    hashes = (BlockHash(b"h"), BlockHash(b"i"))
-    expected = attrs.evolve(
-        FULL_PROGRESS,
-        num_in_flight_tokens=0,
-        num_stale_output_tokens=4,
-        output_token_ids=pvector([8, 9, 10]),
-        block_hashes=hashes,
-        prefill_stats=None,
-    )
-
-    assert expected == FULL_PROGRESS.with_output(0, 4, pvector([8, 9, 10]), hashes)
 
 
 @given(st.lists(st.one_of(st.integers(-2, 2), st.integers(2**63 - 2, 2**63 + 1), st.booleans(), st.none())))

@@ -71,3 +71,13 @@ def test_requests_that_a_pause_keeps_from_running_do_not_count(
 
     assert (num_alone, num_unfinished) == (num_unfinished_requests(alone), num_unfinished_requests(three))
     assert [num_alone > 0, num_unfinished > 0] == [*map(has_unfinished_requests, (alone, three))]
+
+
+@pytest.mark.parametrize("pause_state", [PauseState.UNPAUSED, PauseState.PAUSED_NEW])
+def test_session_that_waits_for_input_is_not_unfinished(pause_state: PauseState) -> None:
+    """There is nothing to do for it, though it holds blocks; an engine may rest."""
+    state = run_steps(make_state(make_config(), make_request("a", resumable=True, max_tokens=1)), 1)
+    state = set_pause_state(state, pause_state)
+
+    assert 1 == num_waiting_requests(state)
+    assert 0 == num_unfinished_requests(state)

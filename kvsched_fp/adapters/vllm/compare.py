@@ -20,7 +20,8 @@ from kvsched_fp.adapters.vllm.recorded import (
 )
 from kvsched_fp.ids import StepId
 from kvsched_fp.outputs import Emitted, EngineOutput, SchedulerOutput
-from kvsched_fp.request import Progress, RequestStatus
+from kvsched_fp.progress import Progress
+from kvsched_fp.request import RequestStatus
 
 UNMODELLED: tuple[tuple[str, object], ...] = (
     ("scheduled_spec_decode_tokens", {}),

@@ -13,7 +13,8 @@ from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
 from kvsched_fp.outputs import EngineOutput
-from kvsched_fp.request import FinishReason, PrefillStats, Progress, RequestStatus
+from kvsched_fp.progress import PrefillStats, Progress
+from kvsched_fp.request import FinishReason, RequestStatus
 
 STATUSES: dict[RequestStatus, VllmRequestStatus] = {
     status: VllmRequestStatus[status.name] for status in RequestStatus

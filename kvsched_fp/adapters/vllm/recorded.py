@@ -31,7 +31,8 @@ from kvsched_fp.outputs import (
     SchedulerOutput,
     SchedulerStats,
 )
-from kvsched_fp.request import FinishReason, PrefillStats
+from kvsched_fp.progress import PrefillStats
+from kvsched_fp.request import FinishReason
 
 
 def read_output(output: VllmSchedulerOutput, step_id: StepId) -> SchedulerOutput:

@@ -1,12 +1,13 @@
 """Reference counts, the free list and the block tables.
 
 The null block may stand in a table (in place of a block that is not needed any more); it is not counted.
-INV-TABLE-03 is exact, since every group is full attention and every scheduled token stays computed.
+INV-TABLE-03 is exact where no scheduled token is taken back, since every group is full attention.
 """
 
 from collections.abc import Sequence
 from itertools import chain
 
+from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.invariants.pool_reading import integers
 from kvsched_fp.kvcache.pool import NOT_FREE, NULL_BLOCK, BlockPool
@@ -170,13 +171,16 @@ def _holders_have_tables(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-TABLE-02",
     Cost.FULL,
-    "The slots of a running request cover every computed token, in every group.",
+    "The slots of whoever holds blocks cover every computed token up to max_model_len, in every group.",
     "A token without a slot is written into somebody else's memory.",
 )
 def _slots_cover_computed(state: SchedulerState) -> str | None:
     block_size = state.config.block_size
-    for request_id in state.running:
-        num_computed_tokens = state.progress[request_id].num_computed_tokens
+    for request_id in chain(state.running, state.kv_holding_waiting):
+        # A session may be longer, for which there are no blocks (deviation D-11).
+        num_computed_tokens = min(
+            state.progress[request_id].num_computed_tokens, state.config.max_model_len
+        )
         for group_index, table in enumerate(state.kv.tables[request_id]):
             if len(table.block_ids) * block_size < num_computed_tokens:
                 return (
@@ -189,13 +193,15 @@ def _slots_cover_computed(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-TABLE-03",
     Cost.FULL,
-    "A running request holds no block beyond its computed tokens and the lookahead.",
+    "A running request holds no block beyond its computed tokens and the lookahead. Where tokens are taken "
+    "back, it keeps their blocks: none beyond what is known, num_spec_tokens more and the lookahead, or, "
+    "with placeholders, beyond max_model_len.",
     "Blocks that are taken too early are missing for others.",
 )
 def _no_block_too_many(state: SchedulerState) -> str | None:
     block_size, lookahead = state.config.block_size, state.config.num_lookahead_tokens
     for request_id in state.running:
-        num_slots = state.progress[request_id].num_computed_tokens + lookahead
+        num_slots = _num_reached(state, request_id) + lookahead
         most = _num_blocks(min(num_slots, state.config.max_model_len), block_size)
         for group_index, table in enumerate(state.kv.tables[request_id]):
             if len(table.block_ids) > most:
@@ -204,6 +210,17 @@ def _no_block_too_many(state: SchedulerState) -> str | None:
                     f"{group_index} for {num_slots} tokens, lookahead included"
                 )
     return None
+
+
+def _num_reached(state: SchedulerState, request_id: RequestId) -> int:
+    """Give the most tokens that a running request has ever counted as computed since it was admitted."""
+    config, request, progress = state.config, state.requests[request_id], state.progress[request_id]
+    if config.async_scheduling and (config.num_spec_tokens or request.resumable):
+        return config.max_model_len
+    if config.num_spec_tokens:
+        num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
+        return num_known + config.num_spec_tokens
+    return progress.num_computed_tokens
 
 
 def walk_free(pool: BlockPool) -> list[int]:

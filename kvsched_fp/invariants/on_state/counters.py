@@ -1,8 +1,9 @@
 """The counters of the scheduler, and the fields that a configuration turns off."""
 
-from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.config import SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.outputs import PrefixCacheStats
+from kvsched_fp.progress import Progress
 from kvsched_fp.state import SchedulerState
 
 _NO_STATS = PrefixCacheStats()
@@ -16,7 +17,7 @@ _NO_STATS = PrefixCacheStats()
 )
 def _steps_are_counted(state: SchedulerState) -> str | None:
     if 0 <= state.num_executed_steps <= state.current_step and (
-        state.last_prefill_step == -state.config.prefill_schedule_interval
+        state.last_prefill_step == -state.config.local_prefill_interval
         or 0 < state.last_prefill_step <= state.num_executed_steps
     ):
         return None
@@ -59,8 +60,37 @@ def _kept_for_nobody(state: SchedulerState, config: SchedulerConfig) -> str | No
         return f"pending_events: {len(state.kv.pending_events)} of them"
     if not config.log_stats and state.kv.prefix_cache_stats != _NO_STATS:
         return f"prefix_cache_stats {state.kv.prefix_cache_stats}"
-    if state.last_prefill_step > 0 and config.prefill_schedule_interval == 1:
+    if state.last_prefill_step > 0 and config.local_prefill_interval == 1:
         return f"last_prefill_step {state.last_prefill_step}"
+    return None
+
+
+@state_invariant(
+    "INV-COUNT-04",
+    Cost.FULL,
+    "What the configuration turns off leaves no trace in a request.",
+    "Equal situations must be equal values.",
+)
+def _off_is_empty_in_requests(state: SchedulerState) -> str | None:
+    config = state.config
+    default = Progress()
+    off = [
+        name
+        for name, is_on in (
+            ("num_output_placeholders", config.async_scheduling),
+            ("next_decode_eligible_step", config.async_scheduling),
+            ("spec_token_ids", config.num_spec_tokens > 0),
+            ("events", config.log_request_events),
+        )
+        if not is_on
+    ]
+    keeps_metrics = config.spec_decode_metrics is not SpecDecodeMetricsLevel.NONE
+    for request_id, progress in state.progress.items():
+        for name in off:
+            if getattr(progress, name) != getattr(default, name):
+                return f"request {request_id} has {name} {getattr(progress, name)}, which is turned off"
+        if (progress.spec_decode_metrics is not None) != keeps_metrics:
+            return f"request {request_id} has the metrics {progress.spec_decode_metrics}"
     return None
 
 
@@ -68,5 +98,6 @@ INVARIANTS: tuple[StateInvariant, ...] = (
     _steps_are_counted,
     _add_numbers_differ,
     _off_is_empty,
+    _off_is_empty_in_requests,
 )
 """In the order in which they are checked."""

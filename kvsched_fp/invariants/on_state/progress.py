@@ -2,31 +2,51 @@
 
 A request id that is used again while a step with its former life is in flight is outside of these rules:
 the reference charges the late result to the new request, and so does the machine. While that step is
-still in flight, the two lives can be told apart by the finished ids that the steps carry.
+still in flight, the two lives can be told apart by the finished ids that the steps carry. Outside of them,
+too, are drafts for a request with a step in flight, where nothing is scheduled ahead: nobody can draft
+behind tokens that are not known, and what was counted as computed cannot be told from what was not.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
-from kvsched_fp.request import Progress, RequestStatus
+from kvsched_fp.progress import Progress, RequestEventType
+from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
+
+_ORDER_OF_EVENTS = {
+    (RequestEventType.QUEUED, RequestEventType.SCHEDULED),
+    (RequestEventType.SCHEDULED, RequestEventType.PREEMPTED),
+    (RequestEventType.PREEMPTED, RequestEventType.SCHEDULED),
+}
+
+_STATUS_BEHIND: dict[RequestEventType, tuple[RequestStatus, ...]] = {
+    RequestEventType.QUEUED: (RequestStatus.WAITING, RequestStatus.WAITING_FOR_GRAMMAR),
+    RequestEventType.SCHEDULED: (RequestStatus.RUNNING,),
+    RequestEventType.PREEMPTED: (RequestStatus.PREEMPTED,),
+}
+"""Where a request stands by the last that happened to it."""
 
 
 @state_invariant(
     "INV-PROGRESS-01",
     Cost.FULL,
-    "A request has computed at least nothing, and at most what is known of it and max_model_len.",
-    "There is no token behind the known ones to compute, and no position behind max_model_len.",
+    "A request has computed at least nothing, and at most what is known of it, what steps in flight bring "
+    "and its drafts; and at most max_model_len, or a session all that is known.",
+    "There is no token behind those to compute, and no position behind max_model_len.",
 )
 def _computed_is_known(state: SchedulerState) -> str | None:
-    max_model_len = state.config.max_model_len
+    max_model_len, is_async = state.config.max_model_len, state.config.async_scheduling
     for request_id, progress in state.progress.items():
         num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
-        if not 0 <= progress.num_computed_tokens <= min(num_known, max_model_len):
+        num_expected = progress.num_output_placeholders if is_async else state.config.num_spec_tokens
+        most = min(num_known + num_expected, max(num_known, max_model_len))
+        if not 0 <= progress.num_computed_tokens <= most:
             return (
                 f"request {request_id} has {progress.num_computed_tokens} computed tokens, "
-                f"{num_known} known, max_model_len {max_model_len}"
+                f"{num_known} known, {num_expected} more at most, max_model_len {max_model_len}"
             )
     return None
 
@@ -39,11 +59,17 @@ def _computed_is_known(state: SchedulerState) -> str | None:
 )
 def _fresh_is_blank(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():
-        if progress.status is RequestStatus.WAITING and not (
-            progress.num_computed_tokens == progress.num_in_flight_tokens == 0
-            and progress.num_stale_output_tokens == progress.num_preemptions == 0
-            and not progress.output_token_ids
-            and not progress.is_prefill_chunk
+        has_told = state.requests[request_id].resumable and progress.prefill_stats is None
+        if (
+            progress.status in (RequestStatus.WAITING, RequestStatus.WAITING_FOR_GRAMMAR)
+            and not has_told
+            and not (
+                progress.num_computed_tokens == progress.num_in_flight_tokens == 0
+                and progress.num_stale_output_tokens == progress.num_preemptions == 0
+                and progress.num_output_placeholders == progress.next_decode_eligible_step == 0
+                and not progress.output_token_ids
+                and not progress.is_prefill_chunk
+            )
         ):
             return f"request {request_id} never ran, but: {_counters(progress)}"
     return None
@@ -52,13 +78,13 @@ def _fresh_is_blank(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-PROGRESS-03",
     Cost.FULL,
-    "A preempted request has nothing computed, and all that it has in flight is stale.",
+    "A preempted request has nothing computed, expects nothing, and all that it has in flight is stale.",
     "Its blocks are gone, so what is in flight was computed for nothing but its output.",
 )
 def _preempted_starts_over(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():
         if progress.status is RequestStatus.PREEMPTED and not (
-            progress.num_computed_tokens == 0
+            progress.num_computed_tokens == progress.num_output_placeholders == 0
             and progress.num_preemptions > 0
             and progress.num_stale_output_tokens == progress.num_in_flight_tokens
         ):
@@ -104,12 +130,13 @@ def _chunk_has_rest(state: SchedulerState) -> str | None:
     "INV-PROGRESS-06",
     Cost.FULL,
     "The output of a live request has not stopped: no end token at its end, and shorter than each limit.",
-    "A request that stopped leaves the state with the token that stopped it.",
+    "A request that stopped leaves the state with the token that stopped it, or is a session that waits "
+    "for input.",
 )
 def _live_has_not_stopped(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():
         output = progress.output_token_ids
-        if not output:
+        if not output or progress.status is RequestStatus.WAITING_FOR_INPUT:
             continue
         request = state.requests[request_id]
         params = request.sampling_params
@@ -127,16 +154,37 @@ def _live_has_not_stopped(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-PROGRESS-07",
     Cost.FULL,
-    "A request carries prefill statistics exactly until its first output.",
+    "A request carries prefill statistics exactly until its first output; a session has none when it goes "
+    "on.",
     "They are told once, with that output.",
 )
 def _stats_until_output(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():
-        if (progress.prefill_stats is None) != bool(progress.output_token_ids):
+        is_told, has_output = progress.prefill_stats is None, bool(progress.output_token_ids)
+        if is_told != has_output and not (is_told and state.requests[request_id].resumable):
             return (
                 f"request {request_id} with {len(progress.output_token_ids)} output tokens "
                 f"has prefill_stats {progress.prefill_stats}"
             )
+    return None
+
+
+@state_invariant(
+    "INV-PROGRESS-08",
+    Cost.FULL,
+    "What happened to a request since its last output is in order: it is queued first, then scheduled and "
+    "preempted in turn; and the last of it is where it stands.",
+    "A client measures by it how long it waited and how long it ran.",
+)
+def _story_is_in_order(state: SchedulerState) -> str | None:
+    for request_id, progress in state.progress.items():
+        if not progress.events:
+            continue
+        story = [event.type for event in progress.events]
+        follows_on = all(pair in _ORDER_OF_EVENTS for pair in pairwise(story))
+        if not follows_on or progress.status not in _STATUS_BEHIND[story[-1]]:
+            names = [kind.name for kind in story]
+            return f"request {request_id} is {progress.status.name}, behind the events {names}"
     return None
 
 
@@ -198,14 +246,16 @@ def _stale_is_in_flight(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-HASH-01",
     Cost.FULL,
-    "With prefix caching, a request has one hash per full block of known tokens; without, none.",
+    "With prefix caching, a request has one hash per full block of known tokens that has the look-ahead of "
+    "the hash behind it; without, none.",
     "A missing hash hides blocks from later requests; one too many names tokens that are not there.",
 )
 def _one_hash_per_full_block(state: SchedulerState) -> str | None:
     caching, block_size = state.config.enable_prefix_caching, state.config.block_size
+    lookahead = state.config.num_hash_lookahead_tokens
     for request_id, progress in state.progress.items():
         num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
-        num_hashes = num_known // block_size if caching else 0
+        num_hashes = max(num_known - lookahead, 0) // block_size if caching else 0
         if len(progress.block_hashes) != num_hashes:
             return (
                 f"request {request_id} with {num_known} known tokens has {len(progress.block_hashes)} "
@@ -223,6 +273,8 @@ def _nonzero(progress: Progress) -> Iterator[str]:
         "num_computed_tokens",
         "num_in_flight_tokens",
         "num_stale_output_tokens",
+        "num_output_placeholders",
+        "next_decode_eligible_step",
         "num_preemptions",
         "is_prefill_chunk",
     ):
@@ -240,6 +292,7 @@ INVARIANTS: tuple[StateInvariant, ...] = (
     _chunk_has_rest,
     _live_has_not_stopped,
     _stats_until_output,
+    _story_is_in_order,
     _steps_are_consecutive,
     _in_flight_is_the_sum,
     _stale_is_in_flight,

@@ -8,8 +8,10 @@ from kvsched_fp.config import SchedulingPolicy
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry
-from kvsched_fp.request import RequestStatus
+from kvsched_fp.request import RequestStatus, is_finished
 from kvsched_fp.state import SchedulerState
+
+_HELD_FROM_OUTSIDE = (RequestStatus.WAITING_FOR_GRAMMAR, RequestStatus.WAITING_FOR_INPUT)
 
 
 @state_invariant(
@@ -80,7 +82,7 @@ def _maps_agree(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-QUEUE-05",
     Cost.FULL,
-    "The status says which queue: RUNNING for the running, WAITING or PREEMPTED for the others.",
+    "The status says which queue: RUNNING for the running, any other live status for the waiting.",
     "What a result means for a request depends on its status.",
 )
 def _status_says_queue(state: SchedulerState) -> str | None:
@@ -90,7 +92,7 @@ def _status_says_queue(state: SchedulerState) -> str | None:
             return f"request {request_id} is {status.name} in running"
     for request_id in chain(state.waiting, state.kv_holding_waiting):
         status = state.progress[request_id].status
-        if status is not RequestStatus.WAITING and status is not RequestStatus.PREEMPTED:
+        if status is RequestStatus.RUNNING or is_finished(status):
             return f"request {request_id} is {status.name} in a waiting queue"
     return None
 
@@ -114,13 +116,17 @@ def _deferred_wait(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-QUEUE-07",
     Cost.FULL,
-    "A queue entry has the priority and the arrival time of its request.",
-    "The queue is ordered by its entries; a wrong one is served at the wrong time.",
+    "A queue entry has the priority and the arrival time of its request; for a session, the arrival time "
+    "may be that of an earlier input.",
+    "The queue is ordered by its entries; a wrong one is served at the wrong time. New input does not "
+    "move a session.",
 )
 def _entries_are_true(state: SchedulerState) -> str | None:
     for entry in chain(_entries(state.waiting), _entries(state.kv_holding_waiting)):
         request = state.requests[entry.request_id]
-        if entry.priority != request.priority or entry.arrival_time != request.arrival_time:
+        if entry.priority != request.priority or (
+            entry.arrival_time != request.arrival_time and not request.resumable
+        ):
             return (
                 f"{entry} stands for request {request.request_id} of priority {request.priority}, "
                 f"arrived at {request.arrival_time}"
@@ -147,23 +153,72 @@ def _priority_is_sorted(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-QUEUE-09",
     Cost.FULL,
-    "First come, first served: preempted requests stand before the ones that never ran, and those stand "
-    "in the order in which they were added.",
-    "A later request must not overtake.",
+    "First come, first served: preempted requests stand before the others, and those that are no sessions "
+    "stand in the order in which they were added.",
+    "A later request must not overtake. A session that goes on waits like a new request.",
 )
 def _first_come_first(state: SchedulerState) -> str | None:
     if state.config.policy is not SchedulingPolicy.FCFS:
         return None
     last: RequestId | None = None
+    someone: RequestId | None = None
     for request_id in state.waiting:
         if state.progress[request_id].status is RequestStatus.PREEMPTED:
-            if last is not None:
-                return f"preempted request {request_id} stands behind {last}, which never ran"
+            if someone is not None:
+                return f"preempted request {request_id} stands behind {someone}, which is not"
+            continue
+        someone = request_id
+        if state.requests[request_id].resumable:
             continue
         if last is not None and state.add_numbers[request_id] < state.add_numbers[last]:
             return f"request {request_id}, added before {last}, stands behind it"
         last = request_id
     return None
+
+
+@state_invariant(
+    "INV-QUEUE-10",
+    Cost.FULL,
+    "Whoever waits for a grammar or for input is deferred.",
+    "What no step can give it is no lack of capacity.",
+)
+def _held_from_outside_is_deferred(state: SchedulerState) -> str | None:
+    for request_id in chain(state.waiting, state.kv_holding_waiting):
+        status = state.progress[request_id].status
+        if status in _HELD_FROM_OUTSIDE and request_id not in state.deferred:
+            return f"request {request_id} is {status.name} and not deferred"
+    return None
+
+
+@state_invariant(
+    "INV-QUEUE-11",
+    Cost.FULL,
+    "Who waits stands among those that hold blocks exactly while it has computed tokens.",
+    "Those are served first, since their blocks are taken from all others.",
+)
+def _computed_says_which_queue(state: SchedulerState) -> str | None:
+    for name, queue, holds in (
+        ("waiting", state.waiting, False),
+        ("kv_holding_waiting", state.kv_holding_waiting, True),
+    ):
+        for request_id in queue:
+            num_computed_tokens = state.progress[request_id].num_computed_tokens
+            if (num_computed_tokens > 0) != holds:
+                return f"request {request_id} stands in {name} with {num_computed_tokens} computed tokens"
+    return None
+
+
+@state_invariant(
+    "INV-QUEUE-12",
+    Cost.FULL,
+    "The running requests use at most max_loras adapters, and none where there are no adapters.",
+    "The model runner has no room for one more.",
+)
+def _adapters_fit(state: SchedulerState) -> str | None:
+    loras = [state.requests[request_id].lora for request_id in state.running]
+    lora_ids = sorted({lora.lora_id for lora in loras if lora is not None})
+    most = state.config.max_loras or 0
+    return None if len(lora_ids) <= most else f"the adapters {lora_ids} are in use, {most} are allowed"
 
 
 def _entries(queue: object) -> Iterator[QueueEntry]:
@@ -181,5 +236,8 @@ INVARIANTS: tuple[StateInvariant, ...] = (
     _entries_are_true,
     _priority_is_sorted,
     _first_come_first,
+    _held_from_outside_is_deferred,
+    _computed_says_which_queue,
+    _adapters_fit,
 )
 """In the order in which they are checked."""

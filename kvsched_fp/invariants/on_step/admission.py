@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from kvsched_fp.config import RunnerType
 from kvsched_fp.events import PauseState, Schedule
+from kvsched_fp.grammar import GrammarError
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.queues import FCFSQueue, WaitingQueue
@@ -12,15 +14,18 @@ from kvsched_fp.request import RequestStatus
 @step_invariant(
     "INV-ADMIT-01",
     Cost.CHEAP,
-    "Who is admitted waited before, and stands behind the ones that ran.",
+    "Who is admitted waited before, and for nothing from outside that is not there; it stands behind the "
+    "ones that ran.",
     "The running requests are served in order of their admission.",
     Schedule,
 )
 def _admitted_waited(step: Step) -> str | None:
     for request_id in step.admitted:
-        earlier = step.before.progress[request_id].status
-        if earlier is not RequestStatus.WAITING and earlier is not RequestStatus.PREEMPTED:
-            return f"request {request_id} was {earlier.name} and is admitted"
+        earlier = step.before.progress[request_id]
+        has_grammar = earlier.grammar is not None and not isinstance(earlier.grammar, GrammarError)
+        waited = earlier.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        if not waited and not (earlier.status is RequestStatus.WAITING_FOR_GRAMMAR and has_grammar):
+            return f"request {request_id} was {earlier.status.name} and is admitted"
     num_admitted = len(step.admitted)
     if step.after.running[len(step.after.running) - num_admitted :] == step.admitted:
         return None
@@ -121,13 +126,14 @@ def _hits_are_whole_blocks(step: Step) -> str | None:
     "INV-ADMIT-07",
     Cost.CHEAP,
     "Without chunked prefill, a request is admitted with all its known tokens, or as many as the "
-    "long-prefill threshold allows.",
+    "long-prefill threshold allows; but for an encoder instance.",
     "A runner without chunked prefill cannot go on in the middle of a prompt.",
     Schedule,
 )
 def _whole_prompts_without_chunks(step: Step) -> str | None:
     config = step.before.config
-    if config.enable_chunked_prefill or config.long_prefill_token_threshold:
+    takes_pieces = config.enable_chunked_prefill or config.runner_type is RunnerType.ENCODER_ONLY
+    if takes_pieces or config.long_prefill_token_threshold:
         return None
     for request_id in step.admitted:
         if step.after.progress[request_id].is_prefill_chunk:
@@ -164,6 +170,24 @@ def _room_is_left(step: Step) -> str | None:
     )
 
 
+@step_invariant(
+    "INV-ADMIT-09",
+    Cost.CHEAP,
+    "Whoever is admitted takes a seat that no running request and no session that waits for input has.",
+    "A session that waits keeps its row of the model runner.",
+    Schedule,
+)
+def _seats_are_kept(step: Step) -> str | None:
+    num_active = len(step.after.running) + step.before.num_waiting_for_input
+    if not step.admitted or num_active <= step.before.config.max_num_active:
+        return None
+    return (
+        f"with {step.admitted}, {len(step.after.running)} requests run and "
+        f"{step.before.num_waiting_for_input} wait for input, {step.before.config.max_num_active} are "
+        "allowed"
+    )
+
+
 def _front_to_back(queue: WaitingQueue) -> Iterator[RequestId]:
     """Go through a queue lazily: iterating a deque turns its whole back around first."""
     if not isinstance(queue, FCFSQueue):
@@ -184,5 +208,6 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _hits_are_whole_blocks,
     _whole_prompts_without_chunks,
     _room_is_left,
+    _seats_are_kept,
 )
 """In the order in which they are checked."""

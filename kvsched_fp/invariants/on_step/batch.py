@@ -1,68 +1,13 @@
-"""The rows of a planned step, and the budgets that pay for them."""
+"""The rows of a planned step."""
 
-from kvsched_fp.events import PauseState, Schedule
+from kvsched_fp.config import RunnerType
+from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.state import num_waiting_requests
-
-
-@step_invariant(
-    "INV-BUDGET-01",
-    Cost.CHEAP,
-    "The total of a step is the sum of its rows.",
-    "The model runner sizes its input by the total; a victim's share that was not given back shows here.",
-    Schedule,
-)
-def _total_is_the_sum(step: Step) -> str | None:
-    total = sum(step.output.num_scheduled_tokens.values())
-    if step.output.total_num_scheduled_tokens == total:
-        return None
-    return f"the rows have {total} tokens, the total says {step.output.total_num_scheduled_tokens}"
-
-
-@step_invariant(
-    "INV-BUDGET-02",
-    Cost.CHEAP,
-    "The rows keep within the token budget, the input budget and max_num_seqs.",
-    "The model runner's buffers end there.",
-    Schedule,
-)
-def _budgets_are_kept(step: Step) -> str | None:
-    config, total = step.before.config, sum(step.output.num_scheduled_tokens.values())
-    budget = min(config.token_budget, config.max_num_batched_tokens)
-    if total <= budget and len(step.rows) <= config.max_num_seqs:
-        return None
-    return f"{len(step.rows)} rows of {config.max_num_seqs} have {total} tokens of {budget}"
-
-
-@step_invariant(
-    "INV-BUDGET-03",
-    Cost.CHEAP,
-    "While all is paused, nothing is scheduled.",
-    "The engine relies on it before it changes weights.",
-    Schedule,
-)
-def _pause_is_kept(step: Step) -> str | None:
-    if step.before.pause_state is not PauseState.PAUSED_ALL or not step.rows:
-        return None
-    return f"{len(step.rows)} rows were scheduled while all is paused: {[row[0] for row in step.rows]}"
-
-
-@step_invariant(
-    "INV-BUDGET-04",
-    Cost.CHEAP,
-    "While several requests are live, no row is longer than the long-prefill threshold.",
-    "One long prompt would keep all others waiting.",
-    Schedule,
-)
-def _long_prefill_is_cut(step: Step) -> str | None:
-    threshold = _threshold(step)
-    if threshold == 0:
-        return None
-    for request_id, num_tokens in step.output.num_scheduled_tokens.items():
-        if num_tokens > threshold:
-            return f"request {request_id} got {num_tokens} tokens, the threshold is {threshold}"
-    return None
+from kvsched_fp.invariants.on_step.budgets import is_used_up, threshold, usage
+from kvsched_fp.invariants.on_step.overlap import must_wait
+from kvsched_fp.progress import Progress
+from kvsched_fp.request import RequestStatus, canvas_width
 
 
 @step_invariant(
@@ -101,20 +46,25 @@ def _rows_are_in_order(step: Step) -> str | None:
 @step_invariant(
     "INV-BATCH-03",
     Cost.CHEAP,
-    "A row has at least one token, and ends within what is known of the request and within max_model_len.",
-    "There is nothing behind the known tokens to compute.",
+    "A row has at least one token, and ends within what is known of the request, its placeholders and the "
+    "drafts of the row; and within max_model_len, or what is known of a session.",
+    "There is nothing behind those to compute.",
     Schedule,
 )
 def _rows_are_within_the_known(step: Step) -> str | None:
     max_model_len = step.before.config.max_model_len
-    for request_id, num_tokens, request, _, progress, _ in step.rows:
+    spec_token_ids = step.output.scheduled_spec_token_ids
+    for request_id, num_tokens, request, earlier, progress, _ in step.rows:
         num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
-        if num_tokens <= 0 or progress.num_computed_tokens > num_known:
+        num_drafts = len(spec_token_ids.get(request_id, ()))
+        num_there = num_known + earlier.num_output_placeholders + num_drafts
+        if num_tokens <= 0 or progress.num_computed_tokens > num_there:
             return (
-                f"request {request_id} got {num_tokens} tokens and has {progress.num_computed_tokens} of "
-                f"{num_known} known tokens computed"
+                f"request {request_id} got {num_tokens} tokens and has {progress.num_computed_tokens} "
+                f"computed, of {num_there}: {num_known} known, {num_drafts} drafts, the others "
+                "placeholders"
             )
-        if progress.num_computed_tokens > max_model_len:
+        if progress.num_computed_tokens > max(max_model_len, num_known):
             return (
                 f"request {request_id} has {progress.num_computed_tokens} tokens computed, "
                 f"max_model_len is {max_model_len}"
@@ -147,20 +97,27 @@ def _rows_are_counted(step: Step) -> str | None:
 @step_invariant(
     "INV-BATCH-05",
     Cost.CHEAP,
-    "The slots of a row cover every token up to the row's end and the lookahead, in every group.",
-    "A token without a slot is written into somebody else's memory.",
+    "The slots of a row cover every token up to the row's end and the lookahead, in every group; a table "
+    "grows no further.",
+    "A token without a slot is written into somebody else's memory; a block that is taken too early is "
+    "missing for others.",
     Schedule,
 )
 def _slots_cover_rows(step: Step) -> str | None:
-    config = step.before.config
+    config, tables_before = step.before.config, step.before.kv.tables
     block_size, lookahead, most = config.block_size, config.num_lookahead_tokens, config.max_model_len
     for request_id, _, _, _, progress, tables in step.rows:
         num_slots = progress.num_computed_tokens + lookahead
-        for table in tables:
-            if len(table.block_ids) * block_size < (num_slots if num_slots < most else most):
+        num_needed = -(-(num_slots if num_slots < most else most) // block_size)
+        earlier = tables_before.get(request_id, ())
+        for group_index, table in enumerate(tables):
+            num_blocks = len(table.block_ids)
+            if num_blocks != num_needed and (
+                not earlier or num_blocks != max(num_needed, len(earlier[group_index].block_ids))
+            ):
                 return (
-                    f"request {request_id} has {len(table.block_ids)} blocks of {block_size} for "
-                    f"{num_slots} tokens, {lookahead} of them lookahead"
+                    f"request {request_id} has {num_blocks} blocks of {block_size} for {num_slots} tokens, "
+                    f"{lookahead} of them lookahead"
                 )
         if not tables:
             return f"request {request_id} has no blocks"
@@ -170,17 +127,18 @@ def _slots_cover_rows(step: Step) -> str | None:
 @step_invariant(
     "INV-BATCH-06",
     Cost.CHEAP,
-    "A row is marked as a chunk exactly while known tokens of it are not computed.",
+    "A row is marked as a chunk exactly while known tokens or placeholders of it are not computed.",
     "A chunk samples nothing, and is what is held back when prompts are.",
     Schedule,
 )
 def _chunks_are_marked(step: Step) -> str | None:
-    for request_id, _, request, _, progress, _ in step.rows:
+    for request_id, _, request, earlier, progress, _ in step.rows:
         num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
-        if progress.is_prefill_chunk != (progress.num_computed_tokens < num_known):
+        num_there = num_known + earlier.num_output_placeholders
+        if progress.is_prefill_chunk != (progress.num_computed_tokens < num_there):
             return (
-                f"request {request_id} with {progress.num_computed_tokens} of {num_known} known tokens "
-                f"computed has is_prefill_chunk {progress.is_prefill_chunk}"
+                f"request {request_id} with {progress.num_computed_tokens} of {num_there} tokens computed, "
+                f"{num_known} of them known, has is_prefill_chunk {progress.is_prefill_chunk}"
             )
     return None
 
@@ -188,30 +146,45 @@ def _chunks_are_marked(step: Step) -> str | None:
 @step_invariant(
     "INV-BATCH-07",
     Cost.CHEAP,
-    "A row is cut only by a budget that is then used up, by the long-prefill threshold, or before the last "
-    "position of max_model_len; one for which others were preempted also by what those had.",
+    "A row is cut, drafts included, only by a budget that is then used up, by the long-prefill threshold, "
+    "before the last position of max_model_len, or as far from the end of the prompt as the drafter reads; "
+    "one for which others were preempted also by what those had.",
     "What is not given to anybody is lost. The length of a row is decided before its blocks are found, so "
     "it gains nothing from the tokens of its victims.",
     Schedule,
 )
 def _rows_are_cut_for_a_reason(step: Step) -> str | None:
-    total, budget = step.output.total_num_scheduled_tokens, _budget(step)
-    if total == budget:
+    if is_used_up(step):
         return None
-    last, threshold = step.before.config.max_model_len - 1, _threshold(step)
-    for request_id, num_tokens, _, _, progress, _ in step.rows:
+    config, most = step.before.config, threshold(step)
+    last, lookahead = _last_position(step), config.num_prefill_lookahead_tokens
+    for request_id, num_tokens, request, earlier, progress, _ in step.rows:
         num_computed_tokens = progress.num_computed_tokens
+        num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
         if (
-            progress.is_prefill_chunk
-            and num_tokens != threshold
+            num_computed_tokens < _num_wanted(step, request_id, num_known, earlier)
+            and num_tokens != most
             and num_computed_tokens != last
+            and num_known - num_computed_tokens != (lookahead or None)
             and not (step.victims and _took_blocks(step, request_id))
         ):
             return (
-                f"request {request_id} was cut to {num_tokens} tokens; {total} of {budget} are used, the "
-                f"threshold is {threshold}"
+                f"request {request_id} was cut to {num_tokens} tokens; {usage(step)}, the threshold is "
+                f"{most}"
             )
     return None
+
+
+def _num_wanted(step: Step, request_id: RequestId, num_known: int, earlier: Progress) -> int:
+    """Count what there is of a request to compute: for one that ran, placeholders and drafts too."""
+    if earlier.status is not RequestStatus.RUNNING:
+        return num_known
+    num_drafts = len(earlier.spec_token_ids)
+    config = step.before.config
+    if config.runner_type is RunnerType.DIFFUSION and config.async_scheduling:
+        width = canvas_width(step.before.requests[request_id], config.num_spec_tokens)
+        num_drafts = min(num_drafts, width)
+    return num_known + earlier.num_output_placeholders + num_drafts
 
 
 def _took_blocks(step: Step, request_id: RequestId) -> bool:
@@ -222,54 +195,45 @@ def _took_blocks(step: Step, request_id: RequestId) -> bool:
 @step_invariant(
     "INV-BATCH-08",
     Cost.CHEAP,
-    "A running request without a row has no known token left to compute, or a budget is used up, or "
-    "prompts are held back.",
+    "A running request without a row has nothing left to compute, or a budget is used up, or prompts are "
+    "held back, or it waits for its turn in the pipeline, or its end is sure, or its prompt would end "
+    "where the drafter still reads.",
     "Every running request is looked at, each once.",
     Schedule,
 )
 def _nobody_is_passed_over(step: Step) -> str | None:
     scheduled, after = step.output.num_scheduled_tokens, step.after
-    if len(step.rows) == len(after.running) or step.output.total_num_scheduled_tokens == _budget(step):
+    if len(step.rows) == len(after.running) or is_used_up(step):
         return None
-    config = step.before.config
-    may_hold = step.event.throttle_prefills or config.prefill_schedule_interval > 1
+    may_hold = step.event.throttle_prefills or step.before.config.local_prefill_interval > 1
+    lookahead = step.before.config.num_prefill_lookahead_tokens
     for request_id in after.running:
         if request_id in scheduled:
             continue
-        progress = after.progress[request_id]
-        num_known = len(after.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
-        num_left = min(num_known, config.max_model_len - 1) - progress.num_computed_tokens
-        if num_left > 0 and not (may_hold and progress.is_prefill_chunk):
+        request, earlier = after.requests[request_id], step.before.progress[request_id]
+        num_known = len(request.prompt_token_ids) + len(earlier.output_token_ids)
+        num_left = num_known - earlier.num_computed_tokens
+        num_wanted = min(_num_wanted(step, request_id, num_known, earlier), _last_position(step))
+        if (
+            num_wanted > earlier.num_computed_tokens
+            and not (may_hold and earlier.is_prefill_chunk)
+            and not must_wait(step, request, earlier)
+            and not 0 < num_left <= lookahead
+        ):
             return (
-                f"request {request_id} runs, has {num_left} tokens to compute and got none; "
-                f"{step.output.total_num_scheduled_tokens} of {_budget(step)} are used"
+                f"request {request_id} runs, has {num_wanted - earlier.num_computed_tokens} tokens to "
+                f"compute and got none; {usage(step)}"
             )
     return None
 
 
-def _budget(step: Step) -> int:
+def _last_position(step: Step) -> int:
+    """Give the last position that a running request may compute, since what it samples must fit, too."""
     config = step.before.config
-    if step.before.pause_state is PauseState.PAUSED_ALL:
-        return 0
-    return min(config.token_budget, config.max_num_batched_tokens)
-
-
-def _threshold(step: Step) -> int:
-    """Give the most tokens of a row while several requests are live; 0 for no limit."""
-    config = step.before.config
-    num_requests = len(step.before.running) + num_waiting_requests(step.before)
-    if config.long_prefill_token_threshold == 0 or num_requests <= 1:
-        return 0
-    if config.long_prefill_token_threshold_adaptive:
-        return max(config.long_prefill_token_threshold, config.max_num_batched_tokens // num_requests)
-    return config.long_prefill_token_threshold
+    return config.max_model_len - config.num_sampled_tokens_per_step
 
 
 INVARIANTS: tuple[StepInvariant, ...] = (
-    _total_is_the_sum,
-    _budgets_are_kept,
-    _pause_is_kept,
-    _long_prefill_is_cut,
     _rows_run,
     _rows_are_in_order,
     _rows_are_within_the_known,

@@ -7,7 +7,7 @@ own. So a mirror has to count: a key is in the index while more was stored than 
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from kvsched_fp.events import AddRequest, FinishRequests, ResetPrefixCache, Schedule, SetPauseState, Update
+from kvsched_fp.events import ResetPrefixCache, Schedule, Update
 from kvsched_fp.ids import BlockKey
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.pool_reading import blocks_under
@@ -17,13 +17,16 @@ from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockStored, KVCacheE
 @step_invariant(
     "INV-EVENT-01",
     Cost.CHEAP,
-    "An update hands out all events since the update before, in order, and brings none of its own.",
+    "An update hands out all events since the update before, in order, and then the blocks that it caches "
+    "itself; where all tokens are known when they are scheduled, there are none.",
     "A router that misses one is wrong about the index for ever.",
     Update,
 )
 def _events_go_out_once(step: Step) -> str | None:
     pending, told = step.before.kv.pending_events, step.after.emitted.kv_events
-    if told == pending and not step.after.kv.pending_events:
+    own = told[len(pending) :]
+    may_cache = _caches_late(step) and all(isinstance(event, BlockStored) for event in own)
+    if told[: len(pending)] == pending and (may_cache or not own) and not step.after.kv.pending_events:
         return None
     num_left = len(step.after.kv.pending_events)
     return f"{len(pending)} events were pending, {len(told)} went out, {num_left} are left"
@@ -36,16 +39,17 @@ def _events_go_out_once(step: Step) -> str | None:
     "key comes or goes.",
     "Replayed from the start they give the prefix index.",
     Schedule,
+    Update,
     ResetPrefixCache,
 )
 def _events_replay(step: Step) -> str | None:
     if not step.before.config.enable_kv_cache_events:
         return None
     pending = step.before.kv.pending_events
-    if step.after.kv.pending_events[: len(pending)] != pending:
+    if _events_behind(step)[: len(pending)] != pending:
         return f"the {len(pending)} pending events did not stay"
     cached, now = step.before.kv.pool.cached, step.after.kv.pool.cached
-    changes, cleared = _count_changes(step.after.kv.pending_events[len(pending) :])
+    changes, cleared = _count_changes(_events_behind(step)[len(pending) :])
     num_keys = 0 if cleared else len(cached)
     for key, change in changes.items():
         num_blocks = 0 if cleared else len(blocks_under(cached, key))
@@ -59,16 +63,15 @@ def _events_replay(step: Step) -> str | None:
 @step_invariant(
     "INV-EVENT-03",
     Cost.CHEAP,
-    "Nothing but a schedule and a reset changes the prefix index.",
+    "Nothing but a schedule and a reset changes the prefix index; but that an update adds to it where "
+    "tokens are not known when they are scheduled.",
     "A request that ends leaves its blocks to later ones.",
-    AddRequest,
-    FinishRequests,
-    SetPauseState,
-    Update,
+    *(kind for kind in ALL_EVENTS if kind is not Schedule and kind is not ResetPrefixCache),
 )
 def _index_stays(step: Step) -> str | None:
     before, after = step.before.kv, step.after.kv
-    if len(before.pool.cached) != len(after.pool.cached):
+    num_more = len(after.pool.cached) - len(before.pool.cached)
+    if num_more and not (num_more > 0 and isinstance(step.event, Update) and _caches_late(step)):
         return f"{len(before.pool.cached)} keys became {len(after.pool.cached)}"
     if len(after.pending_events) > len(before.pending_events):
         return f"{type(step.event).__name__} made {len(after.pending_events)} pending events"
@@ -87,15 +90,27 @@ def _unnamed_keys_stay(step: Step) -> str | None:
     if before.pool.cached is after.pool.cached or isinstance(step.event, ResetPrefixCache):
         return None
     named: Collection[BlockKey] = ()
-    if isinstance(step.event, Schedule):
+    if isinstance(step.event, Schedule) or (isinstance(step.event, Update) and _caches_late(step)):
         if not step.before.config.enable_kv_cache_events:
             return None
-        named, _ = _count_changes(after.pending_events[len(before.pending_events) :])
+        named, _ = _count_changes(_events_behind(step)[len(before.pending_events) :])
     for key in {*before.pool.cached, *after.pool.cached}.difference(named):
         earlier, later = blocks_under(before.pool.cached, key), blocks_under(after.pool.cached, key)
         if earlier != later:
             return f"key {key.hex()} listed the blocks {earlier} and lists {later}, without an event"
     return None
+
+
+def _caches_late(step: Step) -> bool:
+    """Tell whether tokens may be unknown when they are scheduled, so that an update caches their blocks."""
+    return step.before.config.async_scheduling or step.before.config.num_spec_tokens > 0
+
+
+def _events_behind(step: Step) -> tuple[KVCacheEvent, ...]:
+    """Give the events that were pending and those of the step; an update has handed them out."""
+    if isinstance(step.event, Update):
+        return step.after.emitted.kv_events
+    return step.after.kv.pending_events
 
 
 def _count_changes(events: Iterable[KVCacheEvent]) -> tuple[Counter[BlockKey], bool]:

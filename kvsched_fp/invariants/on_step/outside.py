@@ -2,9 +2,9 @@
 
 import attrs
 
-from kvsched_fp.config import SchedulingPolicy
 from kvsched_fp.events import AddRequest, FinishRequests, ResetPrefixCache, SetPauseState
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.on_step.sessions import is_input
 from kvsched_fp.queues import FCFSQueue
 from kvsched_fp.request import RequestStatus
 
@@ -12,18 +12,22 @@ from kvsched_fp.request import RequestStatus
 @step_invariant(
     "INV-ADD-01",
     Cost.CHEAP,
-    "A request that is added is live, waits, and is the latest; nothing else comes or goes.",
-    "It must be found, once.",
+    "A request that is added is live, waits (for its grammar if it needs one), and is the latest; nothing "
+    "else comes or goes.",
+    "It must be found, once. The next input of a session is another matter (INV-INPUT-01).",
     AddRequest,
 )
 def _added_waits(step: Step) -> str | None:
     before, after, request = step.before, step.after, step.event.request
+    if is_input(step):
+        return None
     progress = after.progress.get(request.request_id)
+    waits_for = RequestStatus.WAITING_FOR_GRAMMAR if request.needs_grammar else RequestStatus.WAITING
     if (
         request.request_id not in before.requests
         and after.requests.get(request.request_id) == request
         and progress is not None
-        and progress.status is RequestStatus.WAITING
+        and progress.status is waits_for
         and after.add_numbers.get(request.request_id) == before.num_added == after.num_added - 1
         and len(after.requests) == len(before.requests) + 1
         and len(after.waiting) == len(before.waiting) + 1
@@ -45,7 +49,7 @@ def _added_waits(step: Step) -> str | None:
 )
 def _added_is_last(step: Step) -> str | None:
     waiting = step.after.waiting
-    if step.after.config.policy is not SchedulingPolicy.FCFS or not isinstance(waiting, FCFSQueue):
+    if not isinstance(waiting, FCFSQueue) or is_input(step):
         return None
     last = waiting.entries.right.request_id
     if last == step.event.request.request_id:

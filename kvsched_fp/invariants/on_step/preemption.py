@@ -47,8 +47,8 @@ def _survivors_keep_their_order(step: Step) -> str | None:
 @step_invariant(
     "INV-PREEMPT-03",
     Cost.CHEAP,
-    "A victim waits, preempted once more, with nothing computed, no blocks, no row, and all that it has in "
-    "flight stale.",
+    "A victim waits, preempted once more, with nothing computed, no placeholders, no drafts, no blocks, no "
+    "row, and all that it has in flight stale.",
     "Whatever it keeps is charged to nobody.",
     Schedule,
 )
@@ -58,7 +58,8 @@ def _victims_start_over(step: Step) -> str | None:
         if (
             progress.status is RequestStatus.PREEMPTED
             and progress.num_preemptions == earlier.num_preemptions + 1
-            and progress.num_computed_tokens == 0
+            and progress.num_computed_tokens == progress.num_output_placeholders == 0
+            and not progress.spec_token_ids
             and progress.num_in_flight_tokens == earlier.num_in_flight_tokens
             and progress.num_stale_output_tokens == progress.num_in_flight_tokens
             and progress.output_token_ids == earlier.output_token_ids
@@ -69,6 +70,7 @@ def _victims_start_over(step: Step) -> str | None:
         return (
             f"victim {request_id} is {progress.status.name}, {progress.num_preemptions} times preempted "
             f"(was {earlier.num_preemptions}), with {progress.num_computed_tokens} tokens computed, "
+            f"{progress.num_output_placeholders} placeholders, drafts {progress.spec_token_ids}, "
             f"{progress.num_in_flight_tokens} in flight, {progress.num_stale_output_tokens} stale, "
             f"in the batch: {request_id in step.output.num_scheduled_tokens}, "
             f"tables: {request_id in step.after.kv.tables}"

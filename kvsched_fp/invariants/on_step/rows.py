@@ -7,6 +7,7 @@ from kvsched_fp.events import Schedule
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.pool_reading import elements_from
+from kvsched_fp.progress import known_tokens
 from kvsched_fp.state import SchedulerState
 
 
@@ -37,7 +38,7 @@ def _described_once(step: Step) -> str | None:
     "INV-ROW-02",
     Cost.CHEAP,
     "The columns of the known rows are of equal length; each says how many tokens were computed before the "
-    "step, and how many sampled.",
+    "step, and how many sampled, placeholders included.",
     "The runner places the new tokens by these figures.",
     Schedule,
 )
@@ -46,16 +47,19 @@ def _known_rows_are_true(step: Step) -> str | None:
     columns = (cached.request_ids, cached.num_computed_tokens, cached.num_output_tokens)
     if not len(cached.new_block_ids) == len(columns[0]) == len(columns[1]) == len(columns[2]):
         return f"the columns have {list(map(len, columns))} and {len(cached.new_block_ids)} entries"
-    progress_of = step.after.progress
+    progress_of, progress_before = step.after.progress, step.before.progress
     for request_id, num_computed_tokens, num_output_tokens in zip(*columns, strict=True):
         progress = progress_of[request_id]
-        if num_computed_tokens + scheduled[
-            request_id
-        ] != progress.num_computed_tokens or num_output_tokens != len(progress.output_token_ids):
+        num_sampled = len(progress.output_token_ids) + progress_before[request_id].num_output_placeholders
+        num_tokens = scheduled[request_id]
+        if (
+            num_computed_tokens + num_tokens != progress.num_computed_tokens
+            or num_output_tokens != num_sampled
+        ):
             return (
-                f"row {request_id} of {scheduled[request_id]} tokens says {num_computed_tokens} computed, "
+                f"row {request_id} of {num_tokens} tokens says {num_computed_tokens} computed, "
                 f"{num_output_tokens} sampled; the state says {progress.num_computed_tokens} with the row, "
-                f"{len(progress.output_token_ids)} sampled"
+                f"{num_sampled} sampled"
             )
     return None
 
@@ -91,7 +95,8 @@ def _new_blocks_are_told(step: Step) -> str | None:
 @step_invariant(
     "INV-ROW-04",
     Cost.CHEAP,
-    "A row that is sent whole has the prompt, all its blocks, and how many tokens were computed before.",
+    "A row that is sent whole has the prompt, all its blocks, how many tokens were computed before, its "
+    "adapter, and whether it pools.",
     "The runner knows nothing else of it.",
     Schedule,
 )
@@ -101,7 +106,10 @@ def _whole_rows_are_true(step: Step) -> str | None:
         num_tokens = step.output.num_scheduled_tokens[request_id]
         if data.block_ids != step.after.kv.block_ids(request_id):
             return f"row {request_id}: told {data.block_ids}, has {step.after.kv.block_ids(request_id)}"
-        prompt = step.after.requests[request_id].prompt_token_ids
+        request = step.after.requests[request_id]
+        prompt = request.prompt_token_ids
+        if data.lora != request.lora or data.pooling is not request.pooling:
+            return f"row {request_id} has the adapter {data.lora} or pools, and the request does not"
         if data.prompt_token_ids is not prompt and data.prompt_token_ids != prompt:
             return f"row {request_id} has another prompt than the request"
         computed = step.after.progress[request_id].num_computed_tokens
@@ -190,6 +198,52 @@ def _new_blocks_are_zeroed(step: Step) -> str | None:
     return None
 
 
+@step_invariant(
+    "INV-ROW-08",
+    Cost.CHEAP,
+    "With pipeline parallelism and without asynchronous scheduling, the known rows bring the known tokens "
+    "that they compute; without the one or with the other, none does.",
+    "The first stage does not see what the last one samples.",
+    Schedule,
+)
+def _first_stage_is_told(step: Step) -> str | None:
+    config, cached = step.before.config, step.output.scheduled_cached_requests
+    if config.pipeline_parallel_size == 1 or config.async_scheduling:
+        return f"tokens {cached.new_token_ids} for nobody" if cached.new_token_ids else None
+    if len(cached.new_token_ids) != len(cached.request_ids):
+        return f"{len(cached.request_ids)} known rows, tokens of {len(cached.new_token_ids)}"
+    columns = (cached.request_ids, cached.num_computed_tokens, cached.new_token_ids)
+    for request_id, start, told in zip(*columns, strict=True):
+        request, progress = step.after.requests[request_id], step.after.progress[request_id]
+        num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
+        end = min(start + step.output.num_scheduled_tokens[request_id], num_known)
+        if told != known_tokens(request, progress, start, end):
+            return f"row {request_id} computes the known tokens from {start} to {end}, told are {told}"
+    return None
+
+
+@step_invariant(
+    "INV-ROW-09",
+    Cost.CHEAP,
+    "The step says whether any row samples under a grammar, and whether such a row still waits for a "
+    "token of a step before.",
+    "Their bitmasks cannot be made without it.",
+    Schedule,
+)
+def _grammars_are_announced(step: Step) -> str | None:
+    under_grammar = [
+        (request_id, earlier.num_output_placeholders)
+        for request_id, _, request, earlier, progress, _ in step.rows
+        if request.needs_grammar and not progress.is_prefill_chunk
+    ]
+    waits = any(num_placeholders > 0 for _, num_placeholders in under_grammar)
+    output = step.output
+    told = (output.has_structured_output_requests, output.pending_structured_output_tokens)
+    if told == (bool(under_grammar), waits):
+        return None
+    return f"the rows {under_grammar} (with placeholders) sample under a grammar, told were {told}"
+
+
 def _taken_blocks(step: Step) -> Iterator[int]:
     cached = step.output.scheduled_cached_requests
     for request_id, told in zip(cached.request_ids, cached.new_block_ids, strict=True):
@@ -200,8 +254,12 @@ def _taken_blocks(step: Step) -> Iterator[int]:
             step.after.progress[request_id].num_computed_tokens
             - step.output.num_scheduled_tokens[request_id]
         )
-        for table in step.after.kv.tables[request_id]:
-            yield from elements_from(table.block_ids, num_hit_tokens // step.before.config.block_size)
+        held = step.before.kv.tables.get(request_id)
+        for group_index, table in enumerate(step.after.kv.tables[request_id]):
+            num_had = num_hit_tokens // step.before.config.block_size
+            if held is not None:
+                num_had = len(held[group_index].block_ids)
+            yield from elements_from(table.block_ids, num_had)
 
 
 def _all_blocks(state: SchedulerState, request_id: RequestId) -> Iterator[BlockId]:
@@ -216,5 +274,7 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _shape_fits_the_runner,
     _rows_are_remembered,
     _new_blocks_are_zeroed,
+    _first_stage_is_told,
+    _grammars_are_announced,
 )
 """In the order in which they are checked."""

@@ -1,18 +1,34 @@
 """What an event is not about stays as it was."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 
-from kvsched_fp.events import AddRequest, FinishRequests, ResetPrefixCache, Schedule, Update
+from kvsched_fp.config import RunnerType
+from kvsched_fp.events import (
+    AddRequest,
+    FinishRequests,
+    GrammarFailed,
+    GrammarReady,
+    ResetPrefixCache,
+    Schedule,
+    Update,
+    UpdateDrafts,
+)
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.on_step.overlap import must_wait
+from kvsched_fp.invariants.on_step.sessions import begins_input
+from kvsched_fp.progress import Progress
+from kvsched_fp.queues import PriorityQueue
+from kvsched_fp.request import RequestStatus, canvas_width
 
 
 @step_invariant(
     "INV-KEEP-01",
     Cost.FULL,
-    "A request that stays live is the request that was added, with the number that it got.",
+    "A request that stays live is the request that was added, with the number that it got; but for a "
+    "session that begins its next input.",
     "A request never changes.",
     *ALL_EVENTS,
 )
@@ -20,7 +36,7 @@ def _requests_stay(step: Step) -> str | None:
     before, after = step.before, step.after
     for request_id in _survivors(step):
         if after.requests[request_id] is not before.requests[request_id] and (
-            after.requests[request_id] != before.requests[request_id]
+            after.requests[request_id] != before.requests[request_id] and not begins_input(step, request_id)
         ):
             return f"request {request_id} is another one than before"
         if after.add_numbers[request_id] != before.add_numbers[request_id]:
@@ -34,7 +50,8 @@ def _requests_stay(step: Step) -> str | None:
 @step_invariant(
     "INV-KEEP-02",
     Cost.FULL,
-    "No request comes but by being added, and none goes but by its result or by being ended from outside.",
+    "No request comes but by being added, and none goes but by its result, by being ended from outside, "
+    "or, as a session that waits for input, by its end.",
     "Nothing is lost.",
     *ALL_EVENTS,
 )
@@ -42,10 +59,17 @@ def _nobody_comes_or_goes(step: Step) -> str | None:
     before, after = step.before.requests, step.after.requests
     came = [request_id for request_id in after if request_id not in before]
     gone = [request_id for request_id in before if request_id not in after]
-    may_come = [step.event.request.request_id] if isinstance(step.event, AddRequest) else []
+    may_come, may_go = [], list[RequestId]()
+    if isinstance(step.event, AddRequest):
+        request_id = step.event.request.request_id
+        may_come = [request_id] if request_id not in before else []
+        waits = not may_come and (
+            step.before.progress[request_id].status is RequestStatus.WAITING_FOR_INPUT
+        )
+        may_go = [request_id] if waits and not step.event.request.resumable else []
     if came != may_come:
         return f"{type(step.event).__name__}: {sorted(came)} came"
-    if gone and not isinstance(step.event, FinishRequests | Update):
+    if gone != may_go and not isinstance(step.event, FinishRequests | Update):
         return f"{type(step.event).__name__}: {sorted(gone)} went"
     return None
 
@@ -53,24 +77,60 @@ def _nobody_comes_or_goes(step: Step) -> str | None:
 @step_invariant(
     "INV-KEEP-03",
     Cost.FULL,
-    "The counters of a request move only with its rows, its admission and its preemption.",
+    "The counters of a request move only with its rows, its admission and its preemption, and with drafts, "
+    "input and a grammar that are its own.",
     "An event about others must not show.",
     *ALL_EVENTS,
 )
 def _counters_stay(step: Step) -> str | None:
-    touched = {row[0] for row in step.rows}.union(step.victims)
-    if isinstance(step.event, ResetPrefixCache) and step.event.reset_running_requests:
-        touched.update(step.before.running)
+    touched = {row[0] for row in step.rows}.union(step.victims, _addressed(step))
     for request_id in _survivors(step):
         earlier, later = step.before.progress[request_id], step.after.progress[request_id]
         if later is earlier or request_id in touched:
             continue
         if isinstance(step.event, Schedule):
-            # A look-up that did not lead to an admission is noted in the statistics of the prefill.
-            later = attrs.evolve(later, prefill_stats=earlier.prefill_stats)
+            later = _as_not_looked_at(step, request_id)
         if later != earlier:
             return f"{type(step.event).__name__}: request {request_id} went from {earlier} to {later}"
     return None
+
+
+def _addressed(step: Step) -> Iterable[RequestId]:
+    """Give the requests that an event names."""
+    match step.event:
+        case AddRequest(request=request):
+            return (request.request_id,)
+        case GrammarReady(request_id=request_id) | GrammarFailed(request_id=request_id):
+            return (request_id,)
+        case UpdateDrafts(draft_token_ids=drafts):
+            return drafts
+        case ResetPrefixCache(reset_running_requests=True):
+            return step.before.running
+    return ()
+
+
+def _as_not_looked_at(step: Step, request_id: RequestId) -> Progress:
+    """Undo what a schedule notes about a request that gets nothing.
+
+    A look-up that did not lead to an admission shows in the statistics of the prefill, and a session that
+    starts again is hashed anew; a grammar that is there is waited for no longer; a canvas that is narrower
+    than the drafter proposes cuts the placeholders, and one whose end is sure is held back.
+    """
+    config, request = step.before.config, step.before.requests[request_id]
+    earlier, later = step.before.progress[request_id], step.after.progress[request_id]
+    later = attrs.evolve(later, prefill_stats=earlier.prefill_stats)
+    if (earlier.status, later.status) == (RequestStatus.WAITING_FOR_GRAMMAR, RequestStatus.WAITING):
+        later = attrs.evolve(later, status=earlier.status)
+    if request.resumable and config.num_hash_lookahead_tokens and not later.num_computed_tokens:
+        later = attrs.evolve(later, block_hashes=earlier.block_hashes)
+    if config.runner_type is not RunnerType.DIFFUSION or earlier.status is not RequestStatus.RUNNING:
+        return later
+    width = canvas_width(request, config.num_spec_tokens)
+    if later.spec_token_ids == earlier.spec_token_ids[:width]:
+        later = attrs.evolve(later, spec_token_ids=earlier.spec_token_ids)
+    if later.next_decode_eligible_step == step.after.current_step + 1 and must_wait(step, request, earlier):
+        later = attrs.evolve(later, next_decode_eligible_step=earlier.next_decode_eligible_step)
+    return later
 
 
 @step_invariant(
@@ -102,7 +162,8 @@ def _tables_only_grow(step: Step) -> str | None:
 @step_invariant(
     "INV-KEEP-05",
     Cost.FULL,
-    "Those who go on waiting keep their order.",
+    "Those who go on waiting keep their order. A session that stops while it waits waits anew; and by "
+    "priority, one that is looked at takes the place of its latest arrival.",
     "Nobody overtakes while waiting.",
     *ALL_EVENTS,
 )
@@ -114,7 +175,11 @@ def _waiting_keep_their_order(step: Step) -> str | None:
         before, after = list(queue), list(later)
         if before == after:
             continue
-        was, is_now = set(before), set(after)
+        was, is_now = set(before).difference(step.went_on), set(after)
+        if isinstance(step.event, Schedule) and isinstance(queue, PriorityQueue):
+            requests = step.before.requests
+            was = {request_id for request_id in was if not requests[request_id].resumable}
+        before = [request_id for request_id in before if request_id in was]
         stayed = [request_id for request_id in before if request_id in is_now]
         order = [request_id for request_id in after if request_id in was]
         if stayed != order:

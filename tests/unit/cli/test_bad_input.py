@@ -156,6 +156,31 @@ def test_a_bad_workload_does_not_empty_an_old_trace(tmp_path: Path) -> None:
     assert "kept" == trace.read_text()
 
 
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--spec", "8192"], ["num_spec_tokens: got 8192", "less than max_num_batched_tokens = 8192"]),
+        (["--spec", "9" * 30], ["num_spec_tokens: got 9999", "less than max_model_len = 131072"]),
+        (["--pp", "1000000000"], ["pipeline_parallel_size: got 1000000000", "at most 1024 in a run"]),
+        (
+            ["--async", "--pp", "2", "--set", "use_v2_model_runner=false"],
+            [
+                "pipeline_parallel_size: got 2",
+                "1 with async_scheduling, unless use_v2_model_runner is true",
+            ],
+        ),
+        (["--spec", "2", "--set", "drop_eagle_block=true"], ["drop_eagle_block: got True", "false with"]),
+        (["--set", "runner_type=pooling"], ["runner_type: got 'pooling'", "the stub model samples tokens"]),
+    ],
+)
+def test_features_that_do_not_go_together(tmp_path: Path, options: list[str], parts: list[str]) -> None:
+    """Too many drafts or stages, or what the reference's engine refuses; a trace is not begun."""
+    trace = tmp_path / "trace"
+
+    assert_refused(run_cli("run", *options, "--trace", trace), *parts)
+    assert not trace.exists()
+
+
 @pytest.mark.parametrize("cost", ["nan", "inf", "-1"])
 def test_a_step_cost_that_is_no_duration(cost: str) -> None:
     """A number of seconds is finite and not negative."""
@@ -201,6 +226,33 @@ def test_a_config_file_that_is_a_directory(tmp_path: Path) -> None:
         (["run", "--check", "maybe"], ["--check: got 'maybe'", "one of 'every', 'sampled', 'off'"]),
         (["run", "--format", "parquet"], ["--format: got 'parquet'", "one of 'mooncake', 'jsonl', 'csv'"]),
         (["run", "--step-cost-base", "x"], ["--step-cost-base: got 'x'", "a number"]),
+        (["run", "--spec", "0"], ["--spec: got '0'", "an integer >= 1"]),
+        (["run", "--spec", "-1"], ["--spec: got '-1'", "an integer >= 1"]),
+        (["run", "--spec"], ["--spec: missing", "an integer >= 1"]),
+        (["run", "--pp", "0"], ["--pp: got '0'", "an integer >= 1"]),
+        (["run", "--pp", "2.5"], ["--pp: got '2.5'", "an integer >= 1"]),
+        (["run", "--async=yes"], ["--async: got 'yes'", "no value"]),
+        (
+            ["run", "--spec", "2", "--acceptance-rate", "1.5"],
+            ["--acceptance-rate: got '1.5'", "a number from 0 to 1"],
+        ),
+        (
+            ["run", "--spec", "2", "--acceptance-rate", "-0.5"],
+            ["--acceptance-rate: got '-0.5'", "a number from 0 to 1"],
+        ),
+        (
+            ["run", "--spec", "2", "--acceptance-rate", "often"],
+            ["--acceptance-rate: got 'often'", "a number from 0 to 1"],
+        ),
+        (
+            ["run", "--spec", "2", "--acceptance-rate", "nan"],
+            ["acceptance rate: got nan", "a number from 0 to 1"],
+        ),
+        (["run", "--acceptance-rate", "0.5"], ["--acceptance-rate: got 0.5", "no value without --spec"]),
+        (
+            ["run", "--step-cost-engine", "-1"],
+            ["step cost, engine: got -1.0", "a number of seconds from 0"],
+        ),
         (["run", "--set"], ["--set: missing", "KEY=VALUE"]),
         (["run", "--trace"], ["--trace: missing", "the path of a file"]),
         (["run", "--quiet=5"], ["--quiet: got '5'", "no value"]),

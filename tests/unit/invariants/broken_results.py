@@ -18,8 +18,8 @@ from kvsched_fp import (
 from kvsched_fp.ids import BlockId, BlockKey, RequestId
 from kvsched_fp.invariants import Step
 from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.progress import PrefillStats
 from kvsched_fp.queues import FCFSQueue, queue_entry
-from kvsched_fp.request import PrefillStats
 from tests.unit.worlds import make_request
 
 from .good import (

@@ -8,8 +8,8 @@ from pyrsistent import pset
 from kvsched_fp import RequestStatus, SchedulerState, SchedulingPolicy
 from kvsched_fp.ids import BlockId, BlockKey, RequestId
 from kvsched_fp.outputs import PrefixCacheStats
+from kvsched_fp.progress import PrefillStats
 from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry
-from kvsched_fp.request import PrefillStats
 
 from .good import (
     A,

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from kvsched_fp import SchedulerState, add_request, finish_requests, reset_prefix_cache, schedule
+from kvsched_fp import LoRA, SchedulerState, add_request, finish_requests, reset_prefix_cache, schedule
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.kvcache.coordinator import (
     OpenKVCache,
@@ -226,3 +226,95 @@ def test_closed_cache_is_not_changed_by_what_was_opened_from_it() -> None:
     assert before == hash(state.kv)
     assert [BlockId(1), BlockId(2)] == list(blocks_of(state, "a"))
     assert kv.close() != state.kv
+
+
+@pytest.mark.parametrize(("prompt", "num_hit"), [(13, 8), (12, 4), (9, 4), (8, 0)])
+def test_hit_gives_up_its_last_block_for_the_drafter(prompt: int, num_hit: int) -> None:
+    """[K-HIT-03] Three blocks are cached; one of those found is computed once more."""
+    config = make_config(drop_eagle_block=True)
+    state, _ = run_step(make_state(config, make_request("a", 12, tokens=(1,) * 12)))
+    _, output = schedule(add_request(state, make_request("b", prompt, tokens=(1,) * prompt)))
+
+    assert num_hit == output.scheduled_new_requests[0].num_computed_tokens
+
+
+@pytest.mark.parametrize(("prompt", "num_hit"), [(13, 8), (12, 8), (9, 4), (8, 4)])
+def test_several_groups_give_up_a_block_of_a_longer_run(prompt: int, num_hit: int) -> None:
+    """[K-HIT-03] The run that a block is taken from may reach to the prompt's end."""
+    config = make_config(drop_eagle_block=True, kv_cache_groups=TWO_GROUPS, num_blocks=33)
+    state, _ = run_step(make_state(config, make_request("a", 12, tokens=(1,) * 12)))
+    _, output = schedule(add_request(state, make_request("b", prompt, tokens=(1,) * prompt)))
+
+    assert num_hit == output.scheduled_new_requests[0].num_computed_tokens
+
+
+@pytest.mark.parametrize(("num_lookahead", "num_cached"), [(0, 2), (1, 2), (2, 1), (4, 1)])
+def test_blocks_that_the_drafter_may_compute_again_are_not_cached_yet(
+    num_lookahead: int, num_cached: int
+) -> None:
+    """[K-CACHE-03] The prompt ends with its second block, and the last n - 1 tokens are not settled."""
+    config = make_config(num_spec_tokens=4, num_prefill_lookahead_tokens=num_lookahead)
+    state, _ = schedule(make_state(config, make_request("a", 8)))
+
+    assert num_cached == len(state.kv.pool.cached)
+
+
+@pytest.mark.parametrize(("drops", "num_cached"), [(False, 4), (True, 2)])
+def test_several_groups_wait_only_where_a_block_is_given_up(drops: bool, num_cached: int) -> None:
+    """[K-CACHE-03] The reference looks only at the groups that do."""
+    config = make_config(
+        num_spec_tokens=4,
+        num_prefill_lookahead_tokens=4,
+        drop_eagle_block=drops,
+        kv_cache_groups=TWO_GROUPS,
+        num_blocks=33,
+    )
+    state, _ = schedule(make_state(config, make_request("a", 8)))
+
+    assert num_cached == len(state.kv.pool.cached)
+
+
+def test_event_names_the_adapter_of_a_block() -> None:
+    """[K-CACHE-02] By name and number; the extra keys of its block have the name, too."""
+    config = make_config(enable_kv_cache_events=True, max_loras=1)
+    state, _ = run_step(make_state(config, make_request("a", 4, lora=LoRA("fine", 7, "/fine"))))
+    [stored] = state.emitted.kv_events
+
+    assert isinstance(stored, BlockStored)
+    assert (7, "fine", (("fine",),)) == (stored.lora_id, stored.lora_name, stored.extra_keys)
+
+
+def test_event_names_the_tokens_that_a_hash_covers_behind_its_block() -> None:
+    """[K-CACHE-02, K-HASH-04] Two blocks of 10 tokens are stored, each with the two tokens behind it."""
+    config = make_config(enable_kv_cache_events=True, num_hash_lookahead_tokens=2)
+    state, _ = run_step(make_state(config, make_request("a", 10)))
+    prompt = state.requests[A].prompt_token_ids
+    [stored] = state.emitted.kv_events
+
+    assert isinstance(stored, BlockStored)
+    assert 2 == len(stored.block_hashes)
+    assert (prompt[4:6], prompt[8:10]) == stored.lookahead_token_ids
+
+
+def test_block_is_found_only_with_the_tokens_behind_it() -> None:
+    """[K-HASH-04, K-HIT-01] `b` has the first block of `a` and another token behind it."""
+    config = make_config(num_hash_lookahead_tokens=1)
+    state, _ = run_step(make_state(config, make_request("a", 12, tokens=(1,) * 12)))
+    hits = []
+    for name, num_shared in [("b", 4), ("c", 5), ("d", 9)]:
+        state = add_request(state, make_request(name, 12, tokens=(1,) * num_shared))
+        state, output = schedule(state)
+        hits.append(output.scheduled_new_requests[0].num_computed_tokens)
+
+    assert [0, 4, 8] == hits
+
+
+def test_requests_share_blocks_only_with_the_same_adapter() -> None:
+    """[K-HASH-02, K-HIT-01] `b` has no adapter and `c` that of `a`."""
+    config = make_config(max_loras=1)
+    lora = LoRA("fine", 7)
+    state, _ = run_step(make_state(config, make_request("a", 9, tokens=(1,) * 8, lora=lora)))
+    state = add_request(state, make_request("b", 9, tokens=(1,) * 8))
+    _, output = schedule(add_request(state, make_request("c", 9, tokens=(1,) * 8, lora=lora)))
+
+    assert [0, 8] == [new.num_computed_tokens for new in output.scheduled_new_requests]

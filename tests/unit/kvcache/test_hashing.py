@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvsched_fp import LoRA
 from kvsched_fp.ids import BlockHash
 from kvsched_fp.kvcache.hashing import (
     Blake2BlockHasher,
@@ -71,6 +72,67 @@ def test_salt_is_a_key_of_the_first_block_only() -> None:
     assert extra_keys_of_block(1, "s") is None
     assert extra_keys_of_block(0, None) is None
     assert extra_keys_of_block(0, "") is None
+
+
+LORA = LoRA("fine", 7, "/adapters/fine")
+
+
+def test_adapter_is_a_key_of_every_block() -> None:
+    """[K-HASH-02] By name and path, in front of the salt; its number is the engine's business."""
+    key = ("lora", "fine", "/adapters/fine")
+
+    assert (key, ("cache_salt", "s")) == extra_keys_of_block(0, "s", LORA)
+    assert (key,) == extra_keys_of_block(1, "s", LORA)
+    assert extra_keys_of_block(1, None, LORA) == extra_keys_of_block(1, None, LoRA("fine", 8, LORA.path))
+
+
+@given(TOKENS, SIZES)
+def test_blocks_of_different_adapters_are_different(tokens: list[int], block_size: int) -> None:
+    """[K-HASH-01, K-HASH-02] Moved adapters included: no block of the one is found for the other."""
+    loras = [None, LORA, LoRA("fine", 7, "/elsewhere"), LoRA("coarse", 7, "/adapters/fine")]
+    chains = [extend_block_hashes(HASHER, (), tokens, 0, block_size, None, lora) for lora in loras]
+
+    assert sum(map(len, chains)) == len({block_hash for chain in chains for block_hash in chain})
+
+
+LOOKAHEADS = st.integers(1, 3)
+
+
+@given(TOKENS, TOKENS, SIZES, LOOKAHEADS)
+def test_hash_covers_the_tokens_behind_its_block(
+    left: list[int], right: list[int], block_size: int, num_lookahead: int
+) -> None:
+    """[K-HASH-04] Two blocks have one hash just if all agrees up to the last token that is covered."""
+    chains = [
+        extend_block_hashes(HASHER, (), tokens, 0, block_size, None, None, num_lookahead)
+        for tokens in (left, right)
+    ]
+    for index, (a, b) in enumerate(zip(*chains, strict=False)):
+        end = (index + 1) * block_size + num_lookahead
+
+        assert (left[:end] == right[:end]) == (a == b)
+
+
+@given(TOKENS, SIZES, LOOKAHEADS)
+def test_block_has_no_hash_before_what_it_covers_is_known(
+    tokens: list[int], block_size: int, num_lookahead: int
+) -> None:
+    """[K-HASH-04] The last full block may have to wait for the tokens behind it."""
+    chain = extend_block_hashes(HASHER, (), tokens, 0, block_size, None, None, num_lookahead)
+
+    assert max(len(tokens) - num_lookahead, 0) // block_size == len(chain)
+
+
+@given(TOKENS, st.integers(0, 12), SIZES, LOOKAHEADS)
+def test_chain_that_looks_ahead_can_be_extended(
+    tokens: list[int], cut: int, block_size: int, num_lookahead: int
+) -> None:
+    """[K-HASH-04] From the first block without a hash on."""
+    first = extend_block_hashes(HASHER, (), tokens[:cut], 0, block_size, None, None, num_lookahead)
+    start = len(first) * block_size
+    both = extend_block_hashes(HASHER, first, tokens[start:], start, block_size, None, None, num_lookahead)
+
+    assert extend_block_hashes(HASHER, (), tokens, 0, block_size, None, None, num_lookahead) == both
 
 
 def test_default_hash_is_a_blake2_of_parent_tokens_and_keys() -> None:

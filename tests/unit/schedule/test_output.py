@@ -3,6 +3,7 @@
 import pytest
 
 from kvsched_fp import (
+    LoRA,
     PauseState,
     SchedulerOutput,
     SchedulerState,
@@ -10,6 +11,7 @@ from kvsched_fp import (
     finish_requests,
     schedule,
     set_pause_state,
+    update_drafts,
 )
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
@@ -145,3 +147,52 @@ def test_output_tells_ends_and_preemptions_since_the_step_before() -> None:
         output.finished_request_ids,
     ) == (0, (), (B, A))
     assert () == schedule(state)[1].finished_request_ids
+
+
+@pytest.mark.parametrize("use_v2_model_runner", [False, True])
+def test_adapter_and_pooling_are_told_with_a_new_request(use_v2_model_runner: bool) -> None:
+    """[S-OUT-01, S-OUT-02] The model runner keeps them."""
+    lora = LoRA("fine", 1)
+    config = make_config(use_v2_model_runner=use_v2_model_runner, max_loras=1, runner_type="pooling")
+    request = make_request("a", lora=lora, pooling=True, max_tokens=1)
+    [new] = schedule(make_state(config, request))[1].scheduled_new_requests
+
+    assert (lora, True) == (new.lora, new.pooling)
+
+
+def pipelined_state(**changes: object) -> SchedulerState:
+    """Make a state of a decoding `a` and a `b` of two pieces, in a pipeline of two stages."""
+    config = make_config(pipeline_parallel_size=2, max_num_batched_tokens=8, num_spec_tokens=2, **changes)
+    state = run_steps(make_state(config, make_request("a", 4), make_request("b", 10)), 1)
+    return update_drafts(state, {A: (50, 51)})
+
+
+def test_pipeline_is_sent_the_tokens_of_each_row() -> None:
+    """[S-OUT-05] What the last stage sampled for `a`, without its drafts, and the next piece of `b`."""
+    state = pipelined_state()
+    _, output = schedule(state)
+
+    assert [("a", 3), ("b", 5)] == batch(output)
+    assert (
+        (4,),
+        state.requests[B].prompt_token_ids[4:9],
+    ) == output.scheduled_cached_requests.new_token_ids
+
+
+@pytest.mark.parametrize("changes", [{"async_scheduling": True}, {"pipeline_parallel_size": 1}], ids=str)
+def test_tokens_are_not_sent_where_every_stage_has_them(changes: dict[str, object]) -> None:
+    """[S-OUT-05] With one stage, or where the stages pass them on."""
+    config = make_config(**{"pipeline_parallel_size": 2} | changes)
+    state = run_steps(make_state(config, make_request("a")), 2)
+
+    assert () == schedule(state)[1].scheduled_cached_requests.new_token_ids
+
+
+def test_step_says_how_many_drafts_to_propose() -> None:
+    """[S-OUT-06] Fewer for more rows; the step itself is not touched by it."""
+    config = make_config(num_spec_tokens=3, num_spec_tokens_per_batch_size=[(1, 1, 3), (2, 8, 1)])
+    state, first = run_step(make_state(config, make_request("a")))
+    state, second = run_step(add_request(state, make_request("b")))
+
+    assert [3, 1] == [output.num_spec_tokens_to_schedule for output in (first, second)]
+    assert 3 == schedule(make_state(make_config(num_spec_tokens=3)))[1].num_spec_tokens_to_schedule

@@ -1,5 +1,6 @@
 """The budgets of a step, and whether prompts are held back in it."""
 
+import attrs
 import pytest
 
 from kvsched_fp import (
@@ -9,9 +10,18 @@ from kvsched_fp import (
     finish_requests,
     schedule,
     set_pause_state,
+    update_drafts,
 )
 from kvsched_fp.ids import RequestId
-from tests.unit.worlds import batch, make_config, make_request, make_state, run_step, run_steps
+from tests.unit.worlds import (
+    batch,
+    make_config,
+    make_request,
+    make_state,
+    run_step,
+    run_steps,
+    run_together,
+)
 
 A, B = map(RequestId, "ab")
 
@@ -194,3 +204,61 @@ def test_first_step_is_never_held() -> None:
 
     assert -5 == make_state(config).last_prefill_step
     assert [("a", 4)] == batch(schedule(make_state(config, make_request("a", 4)))[1])
+
+
+def test_drafting_slots_are_paid_from_the_input_budget() -> None:
+    """[S-BUD-02] Each row costs two positions more: of 16, `a` takes 9, and 7 pay for 5 tokens of `b`."""
+    config = make_config(num_spec_tokens=2, max_num_batched_tokens=16, max_num_new_slots_for_drafting=2)
+    state = make_state(config, make_request("a", 7), make_request("b", 20))
+
+    assert [("a", 7), ("b", 5)] == batch(schedule(state)[1])
+
+
+@pytest.mark.parametrize(("max_num_batched_tokens", "expected"), [(12, "ab"), (14, "ab"), (15, "abc")])
+def test_row_that_can_pay_for_no_token_is_not_begun(max_num_batched_tokens: int, expected: str) -> None:
+    """[S-BUD-02] `a` and `b` take 6 positions each; a third row needs 3."""
+    config = make_config(
+        num_spec_tokens=2,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_new_slots_for_drafting=2,
+        max_num_seqs=3,
+    )
+    state = make_state(config, *[make_request(name, 4) for name in "abc"])
+
+    assert expected == "".join(schedule(state)[1].num_scheduled_tokens)
+
+
+def test_running_row_that_can_pay_for_no_token_is_not_begun() -> None:
+    """[S-BUD-02] With its draft `a` takes 4 positions of 9 and `b` takes 3; 2 are left, for no row."""
+    config = make_config(
+        num_spec_tokens=2, max_num_batched_tokens=9, max_num_new_slots_for_drafting=2, max_num_seqs=3
+    )
+    state = make_state(config, *[make_request(name, 1) for name in "abc"])
+    state, first = run_step(state)
+    state, second = run_step(update_drafts(state, {A: (50,)}))
+
+    assert [("a", 1), ("b", 1), ("c", 1)] == batch(first)
+    assert [("a", 2), ("b", 1)] == batch(second)
+
+
+def test_victim_gives_its_drafting_slots_back() -> None:
+    """[S-BUD-03] `b` takes the last block and 2 of 6 positions; without it, three other rows fit."""
+    config = make_config(usable_blocks=5, policy="priority", num_spec_tokens=1)
+    others = [make_request(name, prompt) for name, prompt in [("a", 4), ("c", 1), ("d", 1)]]
+    state = run_together(config, make_request("b", 4, priority=9), *others)
+    tight = attrs.evolve(config, max_num_batched_tokens=6, max_num_seqs=4, max_num_new_slots_for_drafting=1)
+    _, output = schedule(attrs.evolve(state, config=tight))
+
+    assert (B,) == output.preempted_request_ids
+    assert [("a", 1), ("c", 1), ("d", 1)] == batch(output)
+
+
+def test_cadence_of_several_ranks_is_not_kept_here() -> None:
+    """[S-HOLD-02] With two ranks the interval does nothing; the engine throttles."""
+    config = make_config(prefill_schedule_interval=3, data_parallel_size=2)
+    state = run_steps(make_state(config, make_request("a", 4)), 1)
+    state = add_request(state, make_request("b", 4))
+
+    assert [("a", 1), ("b", 4)] == batch(schedule(state)[1])
+    assert [("a", 1)] == batch(schedule(state, throttle_prefills=True)[1])
+    assert -1 == schedule(state)[0].last_prefill_step

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 
-from kvsched_fp import SchedulerState, add_request, finish_requests, schedule, update
+from kvsched_fp import SchedulerState, add_request, finish_requests, schedule, update, update_drafts
 from kvsched_fp.ids import RequestId
 from tests.unit.worlds import (
     batch,
@@ -12,6 +12,7 @@ from tests.unit.worlds import (
     make_request,
     make_result,
     make_state,
+    plan_steps,
     run_step,
     run_steps,
 )
@@ -129,3 +130,87 @@ def test_phase_goes_on_behind_a_request_that_preempted_itself() -> None:
     assert [("b", 1), ("c", 1)] == batch(output)
     assert ("a",) == output.preempted_request_ids
     assert ("b", "c") == state.running
+
+
+def rows_of_steps(state: SchedulerState) -> list[int]:
+    """Give the tokens of `a` in each step in flight, 0 where it has none."""
+    return [output.num_scheduled_tokens.get(A, 0) for output in state.in_flight]
+
+
+@pytest.mark.parametrize(("max_in_flight", "rows"), [(1, [7, 1, 1]), (2, [7, 1, 1, 0]), (3, [7, 1, 1, 1])])
+def test_request_that_is_sure_to_end_takes_no_more_steps(max_in_flight: int, rows: list[int]) -> None:
+    """[S-RUN-07] Three tokens are allowed: with the second one back, the third is sure to come.
+
+    With three steps in flight, the fourth is planned when two tokens are missing still.
+    """
+    state = make_state(make_config(async_scheduling=True), make_request("a", max_tokens=3))
+    actual = []
+    for _ in rows:
+        state, output = schedule(state)
+        actual.append(output.total_num_scheduled_tokens)
+        if len(state.in_flight) == max_in_flight:
+            state = update(state, make_result(state, state.in_flight[0]))
+
+    assert rows == actual
+
+
+@pytest.mark.parametrize(("max_tokens", "expected"), [(5, []), (6, [("a", 3)])])
+def test_accepted_drafts_make_an_end_sure(max_tokens: int, expected: list[tuple[str, int]]) -> None:
+    """[S-RUN-07] Steps 1 and 2 have brought 4 tokens, and one more is sure, whatever is rejected."""
+    config = make_config(async_scheduling=True, num_spec_tokens=2)
+    state = plan_steps(make_state(config, make_request("a", max_tokens=max_tokens)), 4)
+    state = update(state, make_result(state, state.in_flight[0]))
+    state = update(state, make_result(state, state.in_flight[0], {"a": (8, 9, 10)}))
+
+    assert 4 == len(state.progress[A].output_token_ids)
+    assert expected == batch(schedule(state)[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({"use_v2_model_runner": True}, [7, 0, 0, 1, 0, 0, 1]),
+        ({"use_v2_model_runner": False}, [7, 1, 1, 1, 1, 1, 1]),
+        ({"pipeline_parallel_size": 1}, [7, 1, 1, 1, 1, 1, 1]),
+    ],
+    ids=str,
+)
+def test_request_is_decoded_once_per_round_of_the_pipeline(
+    changes: dict[str, int], rows: list[int]
+) -> None:
+    """[S-RUN-08] With three stages, its token is back before the next one can be begun."""
+    config = make_config(**{"async_scheduling": True, "pipeline_parallel_size": 3} | changes)
+    state = make_state(config, make_request("a"))
+
+    assert rows == rows_of_steps(plan_steps(state, 7))
+
+
+def test_pieces_of_a_prompt_follow_one_another_through_the_pipeline() -> None:
+    """[S-RUN-08] Only decoding has to wait; another request fills the steps between."""
+    config = make_config(async_scheduling=True, pipeline_parallel_size=2, max_num_batched_tokens=8)
+    state = plan_steps(make_state(config, make_request("a", 4), make_request("b", 20)), 5)
+
+    assert [
+        [("a", 4), ("b", 4)],
+        [("b", 8)],
+        [("a", 1), ("b", 7)],
+        [("b", 1)],
+        [("a", 1)],
+    ] == [batch(output) for output in state.in_flight]
+
+
+def test_request_with_drafts_gets_them_and_what_is_known() -> None:
+    """[S-RUN-02] Drafts are cut so that the token sampled behind them still fits."""
+    state = run_steps(make_state(make_config(num_spec_tokens=3, max_model_len=10), make_request("a")), 1)
+    _, output = schedule(update_drafts(state, {A: (50, 51, 52)}))
+
+    assert [("a", 2)] == batch(output)
+    assert {A: (50,)} == dict(output.scheduled_spec_token_ids)
+
+
+def test_pooling_needs_no_room_for_a_sampled_token() -> None:
+    """[S-RUN-02] The last token of a prompt of `max_model_len` is computed in its turn."""
+    config = make_config(runner_type="pooling", max_model_len=12, max_num_batched_tokens=8)
+    state = plan_steps(make_state(config, make_request("a", 12, pooling=True, max_tokens=1)), 2)
+
+    assert [8, 4] == rows_of_steps(state)

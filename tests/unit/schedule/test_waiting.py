@@ -1,21 +1,21 @@
 """The waiting phase: who is admitted, and with how many tokens."""
 
-import attrs
 import pytest
 
 from kvsched_fp import (
+    AutomatonGrammar,
+    LoRA,
     PauseState,
-    RequestStatus,
     SchedulerState,
     add_request,
     finish_requests,
     schedule,
+    set_grammar,
     set_pause_state,
 )
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import PrefixCacheStats
-from kvsched_fp.queues import make_queue, queue_entry
-from kvsched_fp.request import PrefillStats
+from kvsched_fp.progress import PrefillStats
 from tests.unit.worlds import (
     batch,
     blocks_of,
@@ -75,21 +75,11 @@ def test_request_that_holds_blocks_is_served_before_all_others() -> None:
 
 
 def holding_state() -> SchedulerState:
-    """Make a state by hand in which `b` waits behind `a`, but holds the blocks of 4 computed tokens.
-
-    No event of the core leads here yet: a finished load or a streaming session does.
-    """
-    config = make_config(max_num_batched_tokens=4)
-    state, _ = run_step(make_state(config, make_request("b", 7)))
-    request, progress = state.requests[B], state.progress[B]
-    state = attrs.evolve(
-        state,
-        config=make_config(),
-        running=(),
-        progress=state.progress.set(B, attrs.evolve(progress, status=RequestStatus.WAITING)),
-        kv_holding_waiting=make_queue(config.policy).add(queue_entry(request)),
-    )
-    return add_request(state, make_request("a", 7))
+    """Make a state in which the session `b` waits with new input behind `a`, but holds its blocks."""
+    session = make_request("b", 4, tokens=(1,) * 4, max_tokens=1, resumable=True)
+    state, _ = run_step(make_state(make_config(), session))
+    state = add_request(state, make_request("a", 7))
+    return add_request(state, make_request("b", 3, tokens=(2,) * 3, resumable=True))
 
 
 @pytest.mark.parametrize(
@@ -321,6 +311,83 @@ def test_scan_that_held_prompts_back_notes_nothing() -> None:
     """[S-WAIT-11] It left `b` behind on purpose."""
     state = run_steps(make_state(make_config(), make_request("a")), 1)
     state, _ = schedule(add_request(state, make_request("b")), throttle_prefills=True)
+
+    assert ["b"] == list(state.waiting)
+    assert not state.prefill_capacity_bound
+
+
+def test_session_that_waits_for_input_takes_a_place() -> None:
+    """[S-WAIT-03] Of two places one is left for `b`; `c` has to wait."""
+    session = make_request("a", max_tokens=1, resumable=True)
+    state = run_steps(make_state(make_config(max_num_seqs=2), session), 1)
+    state = add_request(add_request(state, make_request("b")), make_request("c"))
+
+    assert [("b", 7)] == batch(schedule(state)[1])
+
+
+def test_encoder_instance_takes_pieces_anyway() -> None:
+    """[S-WAIT-06] Without chunked prefill, a threshold is not the only way to pieces there."""
+    config = make_config(
+        runner_type="encoder_only",
+        enable_chunked_prefill=False,
+        max_model_len=20,
+        max_num_batched_tokens=20,
+    )
+    state = make_state(config, make_request("a", 15), make_request("b", 6))
+
+    assert [("a", 15), ("b", 5)] == batch(schedule(state)[1])
+
+
+def test_request_without_its_grammar_is_skipped() -> None:
+    """[S-WAIT-12] It stays ahead of those that are admitted before it, and is deferred."""
+    state = make_state(make_config(), make_request("a", needs_grammar=True), make_request("b"))
+    state, output = schedule(state)
+
+    assert [("b", 7)] == batch(output)
+    assert (["a"], {A}) == (list(state.waiting), set(state.deferred))
+    assert not state.prefill_capacity_bound
+    assert [("a", 7)] == batch(schedule(set_grammar(state, A, AutomatonGrammar([[]])))[1])
+
+
+FIRST, SECOND = LoRA("first", 1), LoRA("second", 2)
+
+
+def lora_state(max_loras: int, *loras: LoRA | None) -> SchedulerState:
+    """Make a state of requests `a`, `b`, ... with these adapters."""
+    requests = [make_request(name, lora=lora) for name, lora in zip("abcd", loras, strict=False)]
+    return make_state(make_config(max_loras=max_loras), *requests)
+
+
+@pytest.mark.parametrize(
+    ("max_loras", "loras", "admitted"),
+    [
+        (1, (FIRST, SECOND, FIRST, None), "acd"),
+        (2, (FIRST, SECOND, FIRST, None), "abcd"),
+        (1, (None, SECOND, FIRST, SECOND), "abd"),
+    ],
+)
+def test_request_with_one_adapter_too_many_is_skipped(
+    max_loras: int, loras: tuple[LoRA | None, ...], admitted: str
+) -> None:
+    """[S-WAIT-13] Those behind it that need no other adapter are admitted."""
+    state, output = schedule(lora_state(max_loras, *loras))
+
+    assert admitted == "".join(output.num_scheduled_tokens)
+    assert set("abcd") - set(admitted) == set(state.waiting) == set(state.deferred)
+
+
+def test_adapters_of_all_running_requests_count() -> None:
+    """[S-WAIT-13] Also of those that get nothing in this step; when the last one ends, there is room."""
+    state, _ = schedule(lora_state(1, FIRST))
+    state, output = schedule(add_request(state, make_request("b", lora=SECOND)))
+
+    assert [] == batch(output)
+    assert [("b", 7)] == batch(schedule(finish_requests(state, [A]))[1])
+
+
+def test_skipped_request_does_not_mean_short_capacity() -> None:
+    """[S-WAIT-11, S-WAIT-13] What waits for an adapter's place is deferred."""
+    state, _ = schedule(lora_state(1, FIRST, SECOND))
 
     assert ["b"] == list(state.waiting)
     assert not state.prefill_capacity_bound

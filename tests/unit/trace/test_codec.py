@@ -12,17 +12,22 @@ from kvsched_fp import (
     DEFAULT,
     MINIMAL,
     AddRequest,
+    AutomatonGrammar,
     Emitted,
     EngineOutput,
     Event,
     FinishReason,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     InvalidConfig,
+    LoRA,
     PauseState,
     RepetitionDetection,
     Request,
     RequestStatus,
     ResetPrefixCache,
+    RunnerType,
     SamplingParams,
     Schedule,
     SchedulerConfig,
@@ -30,6 +35,8 @@ from kvsched_fp import (
     SetPauseState,
     StepResult,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
     initial_state,
     step,
 )
@@ -84,23 +91,38 @@ requests = st.builds(
     priority=st.integers(),
     client_index=counts,
     cache_salt=st.none() | texts,
+    lora=st.none() | st.builds(LoRA, texts, st.integers(1, 9), texts),
+    needs_grammar=st.booleans(),
+    resumable=st.booleans(),
+    canvas_length=st.none() | st.integers(1, 9),
+    max_denoise_steps=st.none() | st.integers(1, 9),
 )
 results = st.builds(
     StepResult,
     step_id=st.integers(1, 99),
     sampled_token_ids=st.dictionaries(texts, tokens, max_size=4).map(OrderedMap),
+    pooled_request_ids=st.lists(texts, unique=True, max_size=3),
+)
+drafts = st.dictionaries(texts, st.lists(st.integers(-1, 9), max_size=4), max_size=3)
+times = st.floats(allow_nan=False, allow_infinity=False)
+grammars = st.lists(st.frozensets(st.integers(0, 9), max_size=4), min_size=1, max_size=3).map(
+    lambda states: AutomatonGrammar([[(token_id, 0) for token_id in sorted(allowed)] for allowed in states])
 )
 events = st.one_of(
-    st.builds(AddRequest, requests),
+    st.builds(AddRequest, requests, times),
+    st.builds(UpdateDrafts, drafts),
+    st.builds(UpdateDraftsInFlight, st.integers(1, 99), drafts),
+    st.builds(GrammarReady, texts, grammars),
+    st.builds(GrammarFailed, texts, texts),
     st.builds(
         FinishRequests,
         st.none() | st.lists(texts, unique=True, max_size=3).map(tuple),
         st.sampled_from(list(FINISH_REASONS)),
     ),
-    st.builds(Schedule, st.booleans()),
-    st.builds(Update, results),
+    st.builds(Schedule, st.booleans(), times),
+    st.builds(Update, results, times),
     st.builds(SetPauseState, st.sampled_from(list(PauseState))),
-    st.builds(ResetPrefixCache, st.booleans()),
+    st.builds(ResetPrefixCache, st.booleans(), times),
 )
 
 
@@ -110,11 +132,30 @@ def test_events_come_back_equal(event: Event) -> None:
     assert event == decode_event(_through_json(encode_event(event)))
 
 
+EVERYTHING = SchedulerConfig(
+    log_request_events=True,
+    runner_type="diffusion",
+    max_loras=2,
+    async_scheduling=True,
+    pipeline_parallel_size=3,
+    data_parallel_size=2,
+    num_spec_tokens=4,
+    num_spec_tokens_per_batch_size=((1, 2, 4), (3, 9, 1)),
+    max_num_new_slots_for_drafting=1,
+    num_prefill_lookahead_tokens=2,
+    num_hash_lookahead_tokens=1,
+    spec_decode_metrics="summary",
+)
+"""Every feature that excludes no other is on."""
+
+
 @pytest.mark.parametrize(
     "config",
     [
         DEFAULT,
         MINIMAL,
+        EVERYTHING,
+        SchedulerConfig(drop_eagle_block=True),
         SchedulerConfig(
             max_num_active_seqs=7,
             max_num_scheduled_tokens=100,
@@ -129,9 +170,12 @@ def test_configs_come_back_equal(config: SchedulerConfig) -> None:
     assert config == decode_config(_through_json(encode_config(config)))
 
 
-def test_the_fields_of_a_config_keep_their_order() -> None:
+@pytest.mark.parametrize("config", [DEFAULT, EVERYTHING])
+def test_the_fields_of_a_config_keep_their_order(config: SchedulerConfig) -> None:
     """The order of keys is that of the fields, so that equal configurations give equal bytes."""
-    assert [field.name for field in attrs.fields(SchedulerConfig)] == list(encode_config(DEFAULT))
+    written = encode_config(config)
+
+    assert [field.name for field in attrs.fields(SchedulerConfig) if field.name in written] == list(written)
 
 
 @pytest.mark.parametrize("use_v2_model_runner", [True, False])
@@ -155,6 +199,51 @@ def test_what_comes_out_of_a_run_comes_back_equal(use_v2_model_runner: bool) -> 
         assert emitted == decode_emitted(_through_json(encode_emitted(emitted)))
 
     assert num_preempted > 0
+
+
+FEATURES: list[dict[str, Any]] = [
+    {"async_scheduling": True, "num_spec_tokens": 2, "spec_decode_metrics": "detailed"},
+    {"num_spec_tokens": 2, "pipeline_parallel_size": 2, "num_lookahead_tokens": 2},
+    {"max_loras": 1, "log_request_events": True, "num_hash_lookahead_tokens": 1},
+    {"runner_type": "pooling", "max_loras": 1},
+]
+
+
+@pytest.mark.parametrize("changes", FEATURES, ids=str)
+def test_what_the_features_add_comes_back_equal(changes: dict[str, Any]) -> None:
+    """Drafts, placeholders, metrics, tokens for a pipeline, adapters, events, errors, pooled outputs."""
+    config = make_config(enable_kv_cache_events=True, **changes)
+    pools = config.runner_type is RunnerType.POOLING
+    lora = None if config.max_loras is None else LoRA("fine", 1)
+    state = initial_state(config)
+    for name in "abc":
+        asks = {"lora": lora, "pooling": pools, "needs_grammar": name != "b" and not pools}
+        request = make_request(name, 9, max_tokens=1 if pools else 6, **asks)
+        state, _ = step(state, AddRequest(request, time=1.0))
+    if not pools:
+        state, _ = step(state, GrammarReady("a", AutomatonGrammar([[(7, 0)]])))
+        state, _ = step(state, GrammarFailed("c", "why"))
+    for number in range(8):
+        if config.num_spec_tokens and not config.async_scheduling:
+            state, _ = step(state, UpdateDrafts(dict.fromkeys(state.running, (7, 7))))
+        state, output = step(state, Schedule(time=2.0))
+        if config.async_scheduling and number == 1:
+            state, _ = step(state, UpdateDraftsInFlight(output.step_id, {"a": (7, 8), "b": (7, 8)}))
+            output = state.in_flight[-1]
+
+        assert output == decode_output(_through_json(encode_output(output)))
+
+        if number == 0 and config.async_scheduling:
+            continue
+        oldest = state.in_flight[0]
+        rows = tuple(oldest.num_scheduled_tokens)
+        sampled = {} if pools else dict.fromkeys(rows, (7,))
+        result = StepResult(
+            step_id=oldest.step_id, sampled_token_ids=sampled, pooled_request_ids=rows if pools else ()
+        )
+        state, _ = step(state, Update(result, time=3.0))
+
+        assert state.emitted == decode_emitted(_through_json(encode_emitted(state.emitted)))
 
 
 def test_rare_parts_of_emitted_come_back_equal() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from kvsched_fp import (
+    AutomatonGrammar,
     FinishReason,
     InvalidEvent,
     Progress,
@@ -12,12 +13,14 @@ from kvsched_fp import (
     finish_requests,
     reset_prefix_cache,
     schedule,
+    set_grammar,
     update,
+    update_drafts,
 )
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.kvcache.hashing import extend_block_hashes
 from kvsched_fp.outputs import EngineOutput
-from kvsched_fp.request import PrefillStats
+from kvsched_fp.progress import PrefillStats
 from tests.unit.refusal import refused
 from tests.unit.worlds import (
     make_config,
@@ -235,3 +238,172 @@ def test_nothing_is_stored_without_prefix_caching() -> None:
     state, _ = run_step(make_state(config, make_request("a", 12)))
 
     assert [PrefillStats(12, 12, 0, 0)] == [output.prefill_stats for output in told(state)]
+
+
+def test_stale_tokens_resolve_no_placeholder() -> None:
+    """[U-TOK-03] It is admitted again, and the late token is not the one that is expected."""
+    state, _ = schedule(make_state(make_config(async_scheduling=True), make_request("a")))
+    state, _ = reset_prefix_cache(state, reset_running_requests=True)
+    state, _ = schedule(state)
+    state = update(state, StepResult(step_id=StepId(1), sampled_token_ids={"a": (5,)}))
+
+    assert 1 == state.progress[A].num_output_placeholders
+    assert {} == tokens_told(state)
+
+
+def test_tokens_that_are_cut_off_do_not_count_as_computed() -> None:
+    """[U-TOK-04] Of three tokens the first stopped it: the two drafts behind it were computed for nothing.
+
+    It is a session, so one can look at it afterwards.
+    """
+    config = make_config(num_spec_tokens=2)
+    state = make_state(config, make_request("a", stop_token_ids=[50], resumable=True))
+    state, _ = run_step(state)
+    state, _ = schedule(update_drafts(state, {A: (50, 51)}))
+    before = state.progress[A].num_computed_tokens
+    state = update(state, StepResult(step_id=StepId(2), sampled_token_ids={"a": (50, 51, 52)}))
+
+    assert (10, 8) == (before, state.progress[A].num_computed_tokens)
+    assert {"a": (50,)} == tokens_told(state)
+
+
+def test_every_token_that_is_back_resolves_a_placeholder() -> None:
+    """[U-TOK-09] Each step brings one; then nothing is expected."""
+    state = plan_steps(make_state(make_config(async_scheduling=True), make_request("a")), 3)
+    expected = [state.progress[A].num_output_placeholders]
+    for output in state.in_flight:
+        state = update(state, make_result(state, output))
+        expected.append(state.progress[A].num_output_placeholders)
+
+    assert [3, 2, 1, 0] == expected
+
+
+def test_row_without_tokens_resolves_no_placeholder() -> None:
+    """[U-TOK-09] What it was to bring may come later."""
+    state = plan_steps(make_state(make_config(async_scheduling=True), make_request("a")), 1)
+    state = update(state, StepResult(step_id=StepId(1)))
+
+    assert 1 == state.progress[A].num_output_placeholders
+
+
+def test_block_is_cached_when_no_step_in_flight_can_take_it_back() -> None:
+    """[U-TOK-10, K-CACHE-01] The eighth token is known with the result of step 1, and computed in step 2.
+
+    Step 2 was scheduled before the token was known, so the block is cached with the result of step 2.
+    """
+    state = plan_steps(make_state(make_config(async_scheduling=True), make_request("a")), 3)
+    num_cached = [len(state.kv.pool.cached)]
+    for output in state.in_flight:
+        state = update(state, make_result(state, output))
+        num_cached.append(len(state.kv.pool.cached))
+
+    assert [1, 1, 2, 2] == num_cached
+
+
+def test_block_of_accepted_drafts_is_cached_with_the_result() -> None:
+    """[U-TOK-10] Drafts are not known when they are scheduled; one that is rejected fills no block."""
+    num_cached = []
+    for tokens in [(50, 51, 52, 8), (8,)]:
+        config = make_config(num_spec_tokens=3)
+        state, _ = run_step(make_state(config, make_request("a", 5)))
+        state, output = schedule(update_drafts(state, {A: (50, 51, 52)}))
+        planned = len(state.kv.pool.cached)
+        state = update(state, make_result(state, output, {"a": tokens}))
+        num_cached.append((planned, len(state.kv.pool.cached)))
+
+    assert [(1, 2), (1, 1)] == num_cached
+
+
+def test_blocks_of_a_request_that_stopped_are_cached() -> None:
+    """[U-TOK-10] Others may find them."""
+    config = make_config(async_scheduling=True)
+    state = plan_steps(make_state(config, make_request("a", stop_token_ids=[8])), 2)
+    for output in state.in_flight:
+        state = update(state, make_result(state, output))
+
+    assert set() == set(state.requests)
+    assert 2 == len(state.kv.pool.cached)
+
+
+def test_pooling_request_stops_with_its_pooled_output() -> None:
+    """[U-TOK-11] The pieces of its prompt bring nothing; the output has no tokens."""
+    config = make_config(runner_type="pooling", max_num_batched_tokens=8)
+    state = plan_steps(make_state(config, make_request("a", 12, pooling=True, max_tokens=1)), 2)
+    state = update(state, StepResult(step_id=StepId(1)))
+    before = state.emitted.clients[0].outputs
+    state = update(state, StepResult(step_id=StepId(2), pooled_request_ids=[A]))
+    [last] = told(state)
+
+    assert () == before
+    assert ((), FinishReason.STOP, True) == (last.new_token_ids, last.finish_reason, last.pooled)
+    assert PrefillStats(12, 12, 0, 12) == last.prefill_stats
+    assert set() == set(state.requests)
+
+
+def test_request_without_its_pooled_output_does_not_end() -> None:
+    """[U-TOK-11] Though the step has computed all of its prompt."""
+    config = make_config(runner_type="pooling")
+    state = make_state(config, make_request("a", pooling=True, max_tokens=1))
+    state, _ = schedule(state)
+
+    assert {A} == set(update(state, StepResult(step_id=StepId(1))).requests)
+
+
+def test_request_of_an_encoder_instance_stops_with_its_prompt() -> None:
+    """[U-TOK-11] Its embeddings are published elsewhere; the client is told the end."""
+    config = make_config(runner_type="encoder_only", max_num_batched_tokens=8)
+    state = make_state(config, make_request("a", 12))
+    ended = []
+    for _ in range(2):
+        state, _ = run_step(state, a=())
+        ended.append([(out.new_token_ids, out.finish_reason, out.pooled) for out in told(state)])
+
+    assert [[], [((), FinishReason.STOP, False)]] == ended
+    assert set() == set(state.requests)
+
+
+ONES = AutomatonGrammar([[(1, 0)]])
+
+
+def constrained_state(**params: object) -> SchedulerState:
+    """Make a state with the first step of `a` in flight, whose grammar allows ones."""
+    state = make_state(make_config(), make_request("a", needs_grammar=True, **params))
+    return plan_steps(set_grammar(state, A, ONES), 1)
+
+
+def test_grammar_goes_past_the_tokens_that_it_allows() -> None:
+    """[U-TOK-12] They are appended as always."""
+    state = update(constrained_state(), StepResult(step_id=StepId(1), sampled_token_ids={"a": (1, 1)}))
+
+    assert ONES == state.progress[A].grammar
+    assert {"a": (1, 1)} == tokens_told(state)
+
+
+@pytest.mark.parametrize("params", [{}, {"max_tokens": 1}, {"stop_token_ids": [2]}], ids=str)
+def test_token_that_the_grammar_does_not_allow_is_an_error(params: dict[str, object]) -> None:
+    """[U-TOK-12] The client gets the token and the error, even where the token would have stopped it."""
+    state = update(
+        constrained_state(**params), StepResult(step_id=StepId(1), sampled_token_ids={"a": (2,)})
+    )
+    [last] = told(state)
+
+    assert ((2,), FinishReason.ERROR) == (last.new_token_ids, last.finish_reason)
+    assert (2 if "stop_token_ids" in params else None) == last.stop_reason
+    assert set() == set(state.requests)
+
+
+def test_tokens_that_were_cut_off_are_not_shown_to_the_grammar() -> None:
+    """[U-TOK-12] Behind the one that stopped the output anything may stand."""
+    state = constrained_state(stop_token_ids=[1])
+    state = update(state, StepResult(step_id=StepId(1), sampled_token_ids={"a": (1, 2)}))
+
+    assert [FinishReason.STOP] == [output.finish_reason for output in told(state)]
+
+
+def test_tokens_for_a_request_without_its_grammar_are_refused() -> None:
+    """[U-TOK-12] Its id was used before, and the result is that of the first request (deviation D-05)."""
+    state = plan_steps(make_state(make_config(), make_request("a")), 1)
+    state = add_request(finish_requests(state, [A]), make_request("a", needs_grammar=True))
+    allowed = "requests that have their grammar"
+    with refused(InvalidEvent, "sampled_token_ids", "a", allowed, state=state):
+        update(state, StepResult(step_id=StepId(1), sampled_token_ids={"a": (1,)}))

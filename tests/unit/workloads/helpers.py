@@ -1,15 +1,17 @@
 """Small workloads for the tests: files with given lines, and requests without a file."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvsched_fp import Update
 from kvsched_fp.errors import WorkloadError
 from kvsched_fp.workloads.formats import WorkloadFormat, open_workload
+from kvsched_fp.workloads.play import Played
 from kvsched_fp.workloads.request import WorkloadRequest, request_id_of_line
 
 MAX_MODEL_LEN = 4096
@@ -56,6 +58,17 @@ def make_workload(*requests: tuple[float, int, int]) -> list[WorkloadRequest]:
         )
         for line, (arrival, num_prompt_tokens, num_output_tokens) in enumerate(requests, 1)
     ]
+
+
+def outputs_of(events: Iterable[Played]) -> dict[str, list[int]]:
+    """Gather the tokens that the clients got, by request."""
+    outputs: dict[str, list[int]] = {}
+    for played in events:
+        if isinstance(played.event, Update):
+            for client in played.after.emitted.clients.values():
+                for told in client.outputs:
+                    outputs.setdefault(told.request_id, []).extend(told.new_token_ids)
+    return outputs
 
 
 @contextmanager

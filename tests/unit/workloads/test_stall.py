@@ -1,5 +1,8 @@
 """Runs that cannot go on."""
 
+from typing import Any
+
+import attrs
 import pytest
 
 from kvsched_fp import SchedulerConfig
@@ -56,9 +59,11 @@ def test_a_full_queue_ends_the_waiting_for_arrivals() -> None:
     assert ("r1",) == error.request_ids
 
 
-def test_steps_that_only_undo_each_other_are_found() -> None:
+@pytest.mark.parametrize("changes", [{}, {"async_scheduling": True}, {"pipeline_parallel_size": 2}])
+def test_steps_that_only_undo_each_other_are_found(changes: dict[str, Any]) -> None:
     """Without the check at admission, the request is admitted, outgrows the pool and starts again."""
     config = make_config(
+        **changes,
         num_blocks=6,
         max_num_batched_tokens=4,
         allow_undersized_pool=True,
@@ -85,3 +90,22 @@ def test_only_a_few_stuck_requests_are_described() -> None:
 
     assert 21 == len(error.request_ids)
     assert str(error).endswith("; and 16 more")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"async_scheduling": True},
+        {"pipeline_parallel_size": 3},
+        {"async_scheduling": True, "pipeline_parallel_size": 3},
+        {"num_spec_tokens": 3, "num_lookahead_tokens": 3},
+    ],
+)
+def test_a_run_with_steps_in_flight_or_drafts_is_stuck_too(changes: dict[str, Any]) -> None:
+    """Steps that are empty because others are in flight are no sign of it; those behind nothing are."""
+    config = attrs.evolve(UNDERSIZED, **changes)
+
+    assert ("r1", "r2") == _stall(config, (0.0, 30, 2), (0.0, 4, 2)).request_ids
+    assert ("r2",) == _stall(config, (0.0, 6, 4), (9.0, 30, 2)).request_ids
+    # It outgrows the pool with its own steps in flight.
+    assert ("r1",) == _stall(config, (0.0, 18, 30)).request_ids

@@ -1,18 +1,24 @@
 """The figures of a run."""
 
+import attrs
 import pytest
 
-from kvsched_fp import SchedulerConfig
-from kvsched_fp.workloads.play import StepCost, play
+from kvsched_fp import SchedulerConfig, Update
+from kvsched_fp.workloads.clock import StepCost
+from kvsched_fp.workloads.play import play
 from kvsched_fp.workloads.request import WorkloadRequest
+from kvsched_fp.workloads.stub import StubModel
 from kvsched_fp.workloads.summary import Figures, Summary, figures_as_mapping
 from tests.unit.workloads.helpers import make_workload
 from tests.unit.worlds import make_config
 
 
-def _figures(workload: list[WorkloadRequest], config: SchedulerConfig | None = None) -> Figures:
+def _figures(
+    workload: list[WorkloadRequest], config: SchedulerConfig | None = None, model: StubModel | None = None
+) -> Figures:
     summary = Summary()
-    for played in play(config or make_config(), workload, step_cost=StepCost(base=1.0, per_token=0.5)):
+    cost = StepCost(base=1.0, per_token=0.5)
+    for played in play(config or make_config(), workload, step_cost=cost, model=model):
         summary.record(played)
     return summary.figures()
 
@@ -110,3 +116,72 @@ def test_figures_become_plain_values() -> None:
 
     assert values["num_steps"] == 3
     assert pytest.approx(1.5) == values["time_between_tokens"]["mean"]
+
+
+def test_figures_of_features_that_are_off_are_left_out() -> None:
+    """So what a plain run prints stays what it was."""
+    values = figures_as_mapping(_figures(make_workload((0.0, 7, 3))))
+
+    assert set() == {"steps_in_flight", "drafts"} & values.keys()
+    assert {"steps_in_flight", "drafts"} == set(figures_as_mapping(Summary().figures())) ^ {
+        field.name for field in attrs.fields(Figures)
+    }
+
+
+def test_tokens_that_come_together_have_no_time_between_them() -> None:
+    """So the mean is the time of the output per token, with speculation as without."""
+    config = make_config(num_spec_tokens=3)
+    figures = _figures(make_workload((0.0, 7, 9)), config, StubModel(1.0))
+
+    # The first token at 4.5, four at 7.5, four at 10.5.
+    assert 9 == figures.num_output_tokens
+    assert {"mean": 6.0 / 8, "p50": 0.0, "p99": 3.0, "max": 3.0} == dict(figures.time_between_tokens)
+
+
+def test_counts_the_drafts() -> None:
+    """Right at positions 1 and 3, wrong at 2 and 4: each of two rows of three drafts has one accepted."""
+    config = make_config(num_spec_tokens=3)
+    drafts = _figures(make_workload((0.0, 7, 4)), config, StubModel(0.5)).drafts
+
+    assert drafts is not None
+    assert {
+        "num_draft_tokens": 6,
+        "num_accepted_tokens": 2,
+        "acceptance_rate": 2 / 6,
+        "mean_acceptance_length": 2.0,
+    } == dict(drafts)
+
+
+@pytest.mark.parametrize("changes", [{}, {"async_scheduling": True}, {"pipeline_parallel_size": 2}])
+def test_counts_the_drafts_as_the_statistics_of_the_scheduler_do(changes: dict[str, bool]) -> None:
+    """Padding and drafts behind the end of an output included."""
+    config = make_config(usable_blocks=16, num_spec_tokens=2, max_num_batched_tokens=24, **changes)
+    summary, num_rows, num_drafts, num_accepted = Summary(), 0, 0, 0
+    workload = make_workload(*[(0.5 * line, 5 + line % 9, 7 + line % 5) for line in range(12)])
+    for played in play(config, workload):
+        summary.record(played)
+        if isinstance(played.event, Update):
+            told = next(iter(played.after.emitted.clients.values()))
+            stats = told.scheduler_stats and told.scheduler_stats.spec_decoding_stats
+            if stats is not None:
+                num_rows += stats.num_drafts
+                num_drafts += stats.num_draft_tokens
+                num_accepted += stats.num_accepted_tokens
+    drafts = summary.figures().drafts
+
+    assert num_accepted > 0
+    assert drafts is not None
+    assert (num_drafts, num_accepted, (num_rows + num_accepted) / num_rows) == (
+        drafts["num_draft_tokens"],
+        drafts["num_accepted_tokens"],
+        drafts["mean_acceptance_length"],
+    )
+
+
+def test_counts_the_steps_in_flight() -> None:
+    """Empty ones, which do nothing, not counted."""
+    config = make_config(pipeline_parallel_size=3, max_num_batched_tokens=8)
+    one = _figures(make_workload((0.0, 8, 2)), config).steps_in_flight
+    two = _figures(make_workload((0.0, 8, 1), (0.0, 8, 1)), config).steps_in_flight
+
+    assert ({"mean": 1.0, "max": 1}, {"mean": 1.5, "max": 2}) == (one, two)

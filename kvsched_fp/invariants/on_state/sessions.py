@@ -1,0 +1,76 @@
+"""Sessions: requests whose input comes in chunks."""
+
+from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.request import RequestStatus
+from kvsched_fp.state import SchedulerState
+
+
+@state_invariant(
+    "INV-SESSION-01",
+    Cost.FULL,
+    "The sessions that wait for input are counted.",
+    "Each of them keeps its row of the model runner.",
+)
+def _waiting_are_counted(state: SchedulerState) -> str | None:
+    statuses = [progress.status for progress in state.progress.values()]
+    num_waiting = statuses.count(RequestStatus.WAITING_FOR_INPUT)
+    if state.num_waiting_for_input == num_waiting:
+        return None
+    return f"{num_waiting} sessions wait for input, {state.num_waiting_for_input} are counted"
+
+
+@state_invariant(
+    "INV-SESSION-02",
+    Cost.FULL,
+    "Only a session has input in store or waits for it, not both; the end is the last of it.",
+    "Behind the end of a session nothing can come.",
+)
+def _only_sessions_have_input(state: SchedulerState) -> str | None:
+    for request_id, progress in state.progress.items():
+        waits = progress.status is RequestStatus.WAITING_FOR_INPUT
+        if not progress.chunks and not waits:
+            continue
+        if not state.requests[request_id].resumable:
+            return f"request {request_id} is no session and has {len(progress.chunks)} chunks in store"
+        if waits and progress.chunks:
+            return f"session {request_id} waits for input with {len(progress.chunks)} chunks in store"
+        if None in progress.chunks[:-1]:
+            ends = [chunk is None for chunk in progress.chunks]
+            return f"session {request_id} goes on behind its end: {ends}"
+    return None
+
+
+@state_invariant(
+    "INV-SESSION-03",
+    Cost.FULL,
+    "A session that stopped and waits has known tokens to compute, and nothing that is in flight will be "
+    "delivered.",
+    "The last token was never computed; and what was computed behind it, was for an answer that is given.",
+)
+def _stopped_has_rest(state: SchedulerState) -> str | None:
+    for request_id, progress in state.progress.items():
+        request = state.requests[request_id]
+        is_stopped = request.resumable and progress.prefill_stats is None
+        if not is_stopped or progress.status in (RequestStatus.RUNNING, RequestStatus.PREEMPTED):
+            continue
+        num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
+        num_stale = progress.num_stale_output_tokens
+        if (
+            progress.num_computed_tokens >= num_known
+            or progress.num_in_flight_tokens != num_stale
+            or (num_stale and not progress.drop_stale_output)
+        ):
+            return (
+                f"session {request_id} is {progress.status.name} with {progress.num_computed_tokens} of "
+                f"{num_known} known tokens computed, {progress.num_in_flight_tokens} in flight, "
+                f"{num_stale} stale, to be dropped: {progress.drop_stale_output}"
+            )
+    return None
+
+
+INVARIANTS: tuple[StateInvariant, ...] = (
+    _waiting_are_counted,
+    _only_sessions_have_input,
+    _stopped_has_rest,
+)
+"""In the order in which they are checked."""
