@@ -140,7 +140,12 @@ _EVENT_FIRST = '{"event":'
 def _parse(line: Line) -> dict[str, Any]:
     if _depth_exceeds(line.text, MAX_DEPTH):
         raise line.error("line", line.text, f"nested at most {MAX_DEPTH} deep")
-    values = parse_object(line)
+    try:
+        values = parse_object(line)
+    except InvalidInputError:
+        if line.has_end:
+            raise
+        raise line.error("line", line.text, "a whole line; the file ends in the middle of it") from None
     _check_runs(line, line.text)
     return values
 
