@@ -1,8 +1,9 @@
 """The frozen configuration of a scheduler: fields, limits, cross-field checks and presets.
 
 Upstream: `config/scheduler.py::SchedulerConfig`, `config/cache.py::CacheConfig`,
-`config/speculative.py::SpeculativeConfig`, `config/parallel.py::ParallelConfig`, `config/lora.py::LoRAConfig` and
-the arguments of `v1/core/kv_cache_manager.py::KVCacheManager`, flattened to what decides a step.
+`config/speculative.py::SpeculativeConfig`, `config/parallel.py::ParallelConfig`,
+`config/lora.py::LoRAConfig` and the arguments of `v1/core/kv_cache_manager.py::KVCacheManager`, flattened to
+what decides a step.
 """
 
 import enum

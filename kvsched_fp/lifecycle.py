@@ -61,7 +61,7 @@ def add_request(state: SchedulerState, request: Request, *, time: float = 0.0) -
     """
     check_request("request", request)
     check_time("time", time)
-    _check_request(state.config, request)
+    require_servable(request, state.config)
     request_id = request.request_id
     open_state = OpenState(state, time)
     live = state.requests.get(request_id)
@@ -125,7 +125,7 @@ def _hash_prompt(config: SchedulerConfig, request: Request) -> tuple[BlockHash, 
     )
 
 
-def _check_request(config: SchedulerConfig, request: Request) -> None:
+def require_servable(request: Request, config: SchedulerConfig) -> None:
     """Refuse a request that the configured model cannot serve [M-LIFE-01]."""
     if request.num_prompt_tokens > config.max_model_len:
         raise InvalidEvent(

@@ -19,7 +19,7 @@ Upstream: `v1/core/kv_cache_manager.py::allocate_slots`,
 """
 
 from kvsched_fp.ids import BlockId
-from kvsched_fp.kvcache.chunked import make_int_vector
+from kvsched_fp.kvcache.chunked import IntVector, make_int_vector
 from kvsched_fp.kvcache.coordinator import (
     GroupTable,
     OpenKVCache,
@@ -43,14 +43,13 @@ def append_slots(
     tables = kv.tables[request.request_id]
     num_tokens = min(progress.num_computed_tokens, config.max_model_len) + num_new_tokens
     num_missing = count_missing_blocks(kv, tables, num_tokens + config.num_lookahead_tokens)
-    if num_missing is None:
-        new_block_ids, grown = kv.no_block_ids, tables
-    elif sum(num_missing) > kv.pool.num_free_blocks:
-        return None
-    else:
+    new_block_ids, grown = kv.no_block_ids, None
+    if num_missing is not None:
+        if sum(num_missing) > kv.pool.num_free_blocks:
+            return None
         new_block_ids, grown = _extend_tables(kv, tables, num_missing)
     num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))
-    cached = cache_full_blocks(kv, request, progress, grown, num_tokens_to_cache)
+    cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache, grown)
     if cached is not tables:
         kv.tables[request.request_id] = cached
     return new_block_ids
@@ -90,10 +89,11 @@ def admit_slots(
         return None
     for block_ids in hit:
         kv.pool.touch(block_ids)  # [K-FIT-06]
+    grown = None
     if num_missing is not None:
-        _, tables = _extend_tables(kv, tables, num_missing)
+        _, grown = _extend_tables(kv, tables, num_missing)
     num_tokens_to_cache = min(num_tokens, num_known)
-    cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache)
+    cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache, grown)
     kv.tables[request.request_id] = cached
     return tuple(as_block_ids(table.block_ids) for table in cached)
 
@@ -115,12 +115,12 @@ def count_missing_blocks(
 
 def _extend_tables(
     kv: OpenKVCache, tables: tuple[GroupTable, ...], num_missing: list[int]
-) -> tuple[BlockIds, tuple[GroupTable, ...]]:
-    """Take the missing blocks, group by group; give them, and the tables with them."""
+) -> tuple[BlockIds, list[IntVector]]:
+    """Take the missing blocks, group by group; give them, and the blocks of the tables with them."""
     new_block_ids: list[tuple[BlockId, ...]] = []
     grown = []
     for group_index, (table, num_blocks) in enumerate(zip(tables, num_missing, strict=True)):
         taken = take_blocks(kv, group_index, num_blocks)
         new_block_ids.append(taken)
-        grown.append(GroupTable(table.block_ids.extend(taken), table.num_cached_blocks))
-    return tuple(new_block_ids), tuple(grown)
+        grown.append(table.block_ids.extend(taken))
+    return tuple(new_block_ids), grown

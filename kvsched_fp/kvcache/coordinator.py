@@ -32,7 +32,7 @@ from immutables import Map
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.ids import BlockHash, BlockId, BlockKey, RequestId
 from kvsched_fp.kvcache.chunked import IntVector
-from kvsched_fp.kvcache.hashing import extra_keys_of_block, make_block_keys, split_block_key
+from kvsched_fp.kvcache.hashing import extra_keys_of_block, key_suffix, split_block_key
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from kvsched_fp.kvcache.pool import BlockPool, OpenPool, clear_prefix_index, make_pool
 from kvsched_fp.outputs import BlockIds, PrefixCacheStats
@@ -87,8 +87,10 @@ class OpenKVCache:
     __slots__ = (
         "config",
         "events",
+        "key_suffixes",
         "new_block_ids",
         "no_block_ids",
+        "num_reprefillable_tokens",
         "pool",
         "stats",
         "tables",
@@ -102,6 +104,8 @@ class OpenKVCache:
         self.stats = kv.prefix_cache_stats
         # Per group, the blocks handed out in this call, if they are to be zeroed.
         self.new_block_ids: list[list[BlockId]] = [[] for _ in config.kv_cache_groups]
+        self.key_suffixes = [key_suffix(index) for index in range(len(config.kv_cache_groups))]
+        self.num_reprefillable_tokens = config.num_reprefillable_tokens
         self.no_block_ids: BlockIds = ((),) * len(config.kv_cache_groups)
 
     def close(self) -> KVCache:
@@ -141,22 +145,33 @@ def release_blocks(kv: OpenKVCache, request_id: RequestId) -> None:
 
 
 def cache_full_blocks(
-    kv: OpenKVCache, request: Request, progress: Progress, tables: tuple[GroupTable, ...], num_tokens: int
+    kv: OpenKVCache,
+    request: Request,
+    progress: Progress,
+    tables: tuple[GroupTable, ...],
+    num_tokens: int,
+    grown: Sequence[IntVector] | None = None,
 ) -> tuple[GroupTable, ...]:
     """Enter the blocks that the first `num_tokens` tokens fill into the prefix index [K-CACHE-01].
 
-    Gives the tables with their new `num_cached_blocks`.
+    `grown` are the blocks of all tables where any has grown. Gives the tables with those, and with their
+    new `num_cached_blocks`.
     """
-    if not kv.config.enable_prefix_caching:
-        return tables
-    num_settled = max(0, num_tokens - kv.config.num_reprefillable_tokens)  # [K-CACHE-03]
-    num_full_blocks = min(num_settled // kv.config.block_size, len(progress.block_hashes))
-    if min([table.num_cached_blocks for table in tables]) >= num_full_blocks:
-        return tables
+    num_full_blocks = 0
+    if kv.config.enable_prefix_caching:
+        num_settled = max(0, num_tokens - kv.num_reprefillable_tokens)  # [K-CACHE-03]
+        num_full_blocks = min(num_settled // kv.config.block_size, len(progress.block_hashes))
+    if grown is None:
+        if min([table.num_cached_blocks for table in tables]) >= num_full_blocks:
+            return tables
+        grown = [table.block_ids for table in tables]
     changed = []
-    for group_index, table in enumerate(tables):
-        _cache_blocks(kv, request, progress, group_index, table, num_full_blocks)
-        changed.append(GroupTable(table.block_ids, max(table.num_cached_blocks, num_full_blocks)))
+    for group_index, (table, block_ids) in enumerate(zip(tables, grown, strict=True)):
+        num_cached_blocks = table.num_cached_blocks
+        if num_cached_blocks < num_full_blocks:
+            _cache_blocks(kv, request, progress, group_index, block_ids, num_cached_blocks, num_full_blocks)
+            num_cached_blocks = num_full_blocks
+        changed.append(GroupTable(block_ids, num_cached_blocks))
     return tuple(changed)
 
 
@@ -165,19 +180,21 @@ def _cache_blocks(
     request: Request,
     progress: Progress,
     group_index: int,
-    table: GroupTable,
-    num_full_blocks: int,
+    block_ids: IntVector,
+    start: int,
+    end: int,
 ) -> None:
-    """Enter the blocks of one group that are not in the index yet."""
-    start = table.num_cached_blocks
+    """Enter the blocks of one group from `start` to `end` (exclusive)."""
     # A session may grow beyond `max_model_len`, for which there are no blocks (deviation D-11).
-    end = min(num_full_blocks, table.block_ids.length)
+    end = min(end, block_ids.length)
     hashes = progress.block_hashes[start:end]
-    if hashes:
-        block_ids = as_block_ids(table.block_ids.between(start, end))
-        kv.pool.cache(block_ids, list(make_block_keys(hashes, group_index)))
-        if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
-            kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
+    if not hashes:
+        return
+    suffix = kv.key_suffixes[group_index]
+    keys = cast("list[BlockKey]", [block_hash + suffix for block_hash in hashes])
+    kv.pool.cache(as_block_ids(block_ids.between(start, end)), keys)
+    if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
+        kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
 
 
 def num_cached_tokens(kv: OpenKVCache, request_id: RequestId) -> int:

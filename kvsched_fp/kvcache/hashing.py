@@ -111,8 +111,13 @@ def extend_block_hashes(
 
 def make_block_keys(block_hashes: Iterable[BlockHash], group_index: int) -> Iterator[BlockKey]:
     """Put the group index behind each hash, as the reference's prefix map does."""
-    suffix = group_index.to_bytes(4, "big")
+    suffix = key_suffix(group_index)
     return cast("Iterator[BlockKey]", (block_hash + suffix for block_hash in block_hashes))
+
+
+def key_suffix(group_index: int) -> bytes:
+    """Give what stands behind the hash in the keys of a group."""
+    return group_index.to_bytes(4, "big")
 
 
 def split_block_key(key: BlockKey) -> tuple[BlockHash, int]:

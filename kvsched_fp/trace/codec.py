@@ -9,10 +9,12 @@ A trace is JSON Lines: one header (`header.py`), then one record per event.
     {"event": {"kind": "reset_prefix_cache", "reset_running_requests": false}, "done": true}
 
 There is one codec per record class, with the fields under their own names and in their order; the rules
-for plain values are in `values.py`. `decode_...` mirrors `encode_...`. Ids that the reference keeps as a
-set are written sorted, since their order carries nothing.
+for plain values are in `values.py`. `write_...` gives text, `encode_...` the JSON value of it, and
+`decode_...` mirrors `encode_...`. Ids that the reference keeps as a set are written sorted, since their
+order carries nothing.
 """
 
+import json as json_format
 from typing import Any, TypeAlias
 
 from kvsched_fp.config import RunnerType, SchedulerConfig, SchedulingPolicy, SpecDecodeMetricsLevel
@@ -264,7 +266,7 @@ def _decode_stop_reason(json: Any, path: str) -> int | str:
 
 
 _STOP_REASON: Codec[int | str] = Codec(
-    lambda reason: reason, _decode_stop_reason, {"type": ["integer", "string"]}
+    json_format.dumps, _decode_stop_reason, {"type": ["integer", "string"]}
 )
 
 _ENGINE_OUTPUT = record(
@@ -418,13 +420,18 @@ def what_was_told(event: Event, after: SchedulerState, outcome: Outcome) -> Told
     return after.emitted if isinstance(event, Update) else outcome
 
 
+def write_told(told: Told) -> str:
+    """Write what came of an event, as it stands behind the event in a record; nothing for None."""
+    if isinstance(told, SchedulerOutput):
+        return f',"output":{OUTPUT.write(told)}'
+    if isinstance(told, Emitted):
+        return f',"emitted":{EMITTED.write(told)}'
+    return "" if told is None else f',"done":{BOOLEAN.write(told)}'
+
+
 def encode_told(told: Told) -> dict[str, Any]:
     """Write what came of an event, under the key that says what it is; nothing for None."""
-    if isinstance(told, SchedulerOutput):
-        return {"output": OUTPUT.encode(told)}
-    if isinstance(told, Emitted):
-        return {"emitted": EMITTED.encode(told)}
-    return {} if told is None else {"done": told}
+    return json_format.loads(f"{{{write_told(told)[1:]}}}")  # type: ignore[no-any-return]
 
 
 _TOLD_BY_EVENT: dict[type[Event], tuple[str, Codec[Any]]] = {
@@ -448,6 +455,11 @@ def decode_told(json: dict[str, Any], event: Event) -> Told:
     return None if entry is None else entry[1].decode(json[entry[0]], entry[0])
 
 
+def write_record(event: Event, told: Told) -> str:
+    """Write one event, and what came of it."""
+    return f'{{"event":{EVENT.write(event)}{write_told(told)}}}'
+
+
 def encode_record(event: Event, told: Told) -> dict[str, Any]:
     """Write one event, and what came of it."""
-    return {"event": EVENT.encode(event), **encode_told(told)}
+    return json_format.loads(write_record(event, told))  # type: ignore[no-any-return]

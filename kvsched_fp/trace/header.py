@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.errors import MISSING
 from kvsched_fp.trace.codec import CONFIG, encode_config
 from kvsched_fp.trace.values import TEXT, Codec, CodecError, object_schema, require_keys
 
@@ -57,7 +58,7 @@ def encode_header(
 def decode_header(values: dict[str, Any]) -> Header:
     """Read the first line of a trace. Raises `CodecError`."""
     for key, expected in (("format", FORMAT), ("version", VERSION), ("reference", REFERENCE)):
-        value = values.get(key)
+        value = values.get(key, MISSING)
         if type(value) is not type(expected) or value != expected:
             raise CodecError(key, value, repr(expected))
     require_keys(values, "header", _KEYS)

@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, Self
 
 import attrs
 
-from kvsched_fp.errors import InvalidInputError, TraceError
+from kvsched_fp.errors import MISSING, InvalidInputError, TraceError
 from kvsched_fp.events import Event
-from kvsched_fp.trace.codec import Told, decode_event, decode_told, told_key
+from kvsched_fp.trace.codec import Told, decode_event, decode_told
 from kvsched_fp.trace.header import Header, decode_header
 from kvsched_fp.trace.values import CodecError
 from kvsched_fp.workloads.fields import DECODER, parse_object
@@ -47,9 +47,9 @@ class TraceRecord:
     rest: str
     """What stands behind the event, as text; the outcome is read only where it must be."""
 
-    def ends_with(self, encoded: str | None) -> bool:
-        """Tell whether the outcome stands in the file exactly as `encoded`; None for no outcome."""
-        return self.rest == ("}" if encoded is None else f',"{told_key(self.event)}":{encoded}}}')
+    def ends_with(self, written: str) -> bool:
+        """Tell whether the outcome stands in the file exactly as `codec.write_told` gave it."""
+        return self.rest == f"{written}}}"
 
     def told(self) -> Told:
         """Read what came of the event. Raises `TraceError`."""
@@ -130,8 +130,7 @@ def _read_event(line: Line) -> tuple[Any, str]:
             return event, line.text[end:]
     values = _parse(line)
     if "event" not in values:
-        cause = CodecError("record", values, 'an object with the key "event"')
-        raise _located(line, cause)
+        raise _located(line, CodecError("record.event", MISSING, "an object with the key event"))
     return values["event"], ""
 
 
@@ -141,7 +140,12 @@ _EVENT_FIRST = '{"event":'
 def _parse(line: Line) -> dict[str, Any]:
     if _depth_exceeds(line.text, MAX_DEPTH):
         raise line.error("line", line.text, f"nested at most {MAX_DEPTH} deep")
-    values = parse_object(line)
+    try:
+        values = parse_object(line)
+    except InvalidInputError:
+        if line.has_end:
+            raise
+        raise line.error("line", line.text, "a whole line; the file ends in the middle of it") from None
     _check_runs(line, line.text)
     return values
 

@@ -16,10 +16,9 @@ from kvsched_fp.machine import Outcome, step
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.state import SchedulerState, initial_state
 from kvsched_fp.trace.block_names import BlockNames, OpaqueBlockHasher
-from kvsched_fp.trace.codec import decode_told, encode_told, told_key, what_was_told
+from kvsched_fp.trace.codec import decode_told, encode_told, told_key, what_was_told, write_told
 from kvsched_fp.trace.difference import Difference, first_difference
 from kvsched_fp.trace.reader import TraceReader, TraceRecord
-from kvsched_fp.trace.writer import format_json
 
 
 @attrs.frozen
@@ -85,14 +84,14 @@ class Comparer:
     def compare(self, record: TraceRecord, after: SchedulerState, outcome: Outcome) -> Difference | None:
         """Give the first difference. Raises `TraceError` for an outcome that cannot be read."""
         event = record.event
-        ours = encode_told(what_was_told(event, after, outcome))
-        key = told_key(event)
-        if record.ends_with(None if key is None else format_json(ours[key])):
+        told = what_was_told(event, after, outcome)
+        if record.ends_with(write_told(told)):
             return None
         recorded = record.told()
-        encoded = encode_told(recorded)
+        key = told_key(event)
         if key is None:
             return None
+        ours, encoded = encode_told(told), encode_told(recorded)
         if self._names is not None and isinstance(event, Update):
             self._names.translate(ours[key], encoded[key])
         if encoded == ours:

@@ -2,25 +2,26 @@
 
 Rules
 -----
-Equal values give equal JSON: the order of keys is fixed, sets are sorted, and a map whose order matters
-is a list of pairs. `decode(encode(value)) == value`; only `SORTED_TEXTS` forgets an order. Decoding checks
-the shape of everything, and raises `CodecError`, which names the place in the record. Every codec also
-describes what it writes as JSON Schema.
+Equal values give equal text: ASCII without white space, the order of keys is fixed, sets are sorted, and a
+map whose order matters is a list of pairs. `decode(encode(value)) == value`; only `SORTED_TEXTS` forgets an
+order. Decoding checks the shape of everything, and raises `CodecError`, which names the place in the
+record. Every codec also describes what it writes as JSON Schema.
 
-Lists of integers are shortened: a run of at least `MIN_RUN` consecutive integers is written as the pair
-[first, count] inside the list, so `[7, [100, 512]]` is 7 followed by 100 to 611.
+The text is put together directly: a trace has millions of values, and most of them are numbers and names.
 """
 
 import enum
+import json as json_format
 import math
-import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from kvsched_fp.errors import InvalidInputError
+from kvsched_fp.errors import MISSING, InvalidInputError
 from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.trace.runs import MIN_RUN, write_integers
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A plain JSON value."""
@@ -31,8 +32,6 @@ Schema: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 U = TypeVar("U")
 
-MIN_RUN = 3
-"""Shorter runs are written as the integers themselves."""
 MAX_LIST_LENGTH = 2**25
 """The most integers that a list may stand for, so that a short text cannot ask for endless memory."""
 
@@ -49,8 +48,8 @@ REQUIRED = object()
 class Codec(Generic[T]):
     """How one kind of value is written and read."""
 
-    encode: Callable[[T], Any]
-    """From the value to JSON."""
+    write: Callable[[T], str]
+    """From the value to the text of its JSON."""
     decode: Callable[[Any, str], T]
     """From JSON to the value; the text is the path to it, for errors."""
     schema: Schema
@@ -58,33 +57,37 @@ class Codec(Generic[T]):
     default: Any = REQUIRED
     """For a field that may be left out: the value that it has then."""
 
+    def encode(self, value: T) -> Any:
+        """Give the value as JSON."""
+        return json_format.loads(self.write(value))
+
 
 def unless(default: Any, codec: Codec[T]) -> Codec[T]:
     """Leave a field out of its record while it is at `default`: what came later changes no older trace."""
     return attrs.evolve(codec, default=default)
 
 
-def _checked(expected: type[T], allowed: str, schema_type: str) -> Codec[T]:
+def _checked(expected: type[T], allowed: str, schema_type: str, write: Callable[[T], str]) -> Codec[T]:
     def decode(json: Any, path: str) -> T:
         if type(json) is not expected:
             raise CodecError(path, json, allowed)
         return json
 
-    return Codec(_same, decode, {"type": schema_type})
+    return Codec(write, decode, {"type": schema_type})
 
 
-def _same(value: T) -> T:
-    return value
+def _write_boolean(value: bool) -> str:
+    return "true" if value else "false"
 
 
-BOOLEAN: Codec[bool] = _checked(bool, "true or false", "boolean")
-INTEGER: Codec[int] = _checked(int, "an integer", "integer")
-TEXT: Codec[str] = _checked(str, "a text", "string")
+BOOLEAN: Codec[bool] = _checked(bool, "true or false", "boolean", _write_boolean)
+INTEGER: Codec[int] = _checked(int, "an integer", "integer", str)
+TEXT: Codec[str] = _checked(str, "a text", "string", encode_basestring_ascii)
 
 
-def _encode_number(value: float) -> float | str:
+def _write_number(value: float) -> str:
     # JSON has no infinities and no NaN, and the machine takes any arrival time.
-    return float(value) if math.isfinite(value) else str(float(value))
+    return repr(float(value)) if math.isfinite(value) else f'"{float(value)}"'
 
 
 def _decode_number(json: Any, path: str) -> float:
@@ -102,7 +105,7 @@ MAX_WHOLE_NUMBER = 2**53
 _NAMED_NUMBERS = ("inf", "-inf", "nan")
 
 NUMBER: Codec[float] = Codec(
-    _encode_number, _decode_number, {"anyOf": [{"type": "number"}, {"enum": list(_NAMED_NUMBERS)}]}
+    _write_number, _decode_number, {"anyOf": [{"type": "number"}, {"enum": list(_NAMED_NUMBERS)}]}
 )
 
 
@@ -118,40 +121,42 @@ def _decode_bytes(json: Any, path: str) -> bytes:
     raise CodecError(path, json, "bytes as hexadecimal digits, in lower case")
 
 
-HEX: Codec[bytes] = Codec(bytes.hex, _decode_bytes, {"type": "string", "pattern": "^([0-9a-f]{2})*$"})
+def _write_bytes(value: bytes) -> str:
+    return f'"{value.hex()}"'
+
+
+HEX: Codec[bytes] = Codec(_write_bytes, _decode_bytes, {"type": "string", "pattern": "^([0-9a-f]{2})*$"})
 
 
 def optional(codec: Codec[T]) -> Codec[T | None]:
     """Write None as null, anything else by `codec`."""
-    encode_value = codec.encode
+    write_value = codec.write
 
-    def encode(value: T | None) -> Any:
-        return None if value is None else encode_value(value)
+    def write(value: T | None) -> str:
+        return "null" if value is None else write_value(value)
 
     def decode(json: Any, path: str) -> T | None:
         return None if json is None else codec.decode(json, path)
 
-    schema = {"anyOf": [{"type": "null"}, codec.schema]}
-    return Codec(_same if encode_value is _same else encode, decode, schema)
+    return Codec(write, decode, {"anyOf": [{"type": "null"}, codec.schema]})
 
 
 def tuple_of(codec: Codec[T]) -> Codec[tuple[T, ...]]:
     """Write a tuple as a list."""
-    encode_item = codec.encode
+    write_item = codec.write
 
-    def encode(values: tuple[T, ...]) -> list[Any]:
-        return [encode_item(value) for value in values]
+    def write(values: tuple[T, ...]) -> str:
+        return f"[{','.join(map(write_item, values))}]"
 
     def decode(json: Any, path: str) -> tuple[T, ...]:
         items = enumerate(_require_list(json, path))
         return tuple(codec.decode(item, f"{path}[{index}]") for index, item in items)
 
-    plain = encode_item is _same
-    return Codec(list if plain else encode, decode, {"type": "array", "items": codec.schema})
+    return Codec(write, decode, {"type": "array", "items": codec.schema})
 
 
-def _encode_sorted(texts: tuple[str, ...]) -> list[Any]:
-    return sorted(texts)
+def _write_sorted(texts: tuple[str, ...]) -> str:
+    return tuple_of(TEXT).write(tuple(sorted(texts)))
 
 
 def _decode_sorted(json: Any, path: str) -> tuple[str, ...]:
@@ -162,33 +167,38 @@ def _decode_sorted(json: Any, path: str) -> tuple[str, ...]:
 
 
 SORTED_TEXTS: Codec[tuple[str, ...]] = Codec(
-    _encode_sorted, _decode_sorted, {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    _write_sorted, _decode_sorted, {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 )
 """Texts whose order is not told: sorted by code point."""
 
 
 def map_of(keys: Codec[T], values: Codec[U]) -> Codec[OrderedMap[T, U]]:
     """Write an ordered map as a list of [key, value] pairs."""
-    plain = keys.encode is _same and values.encode is _same
+    write_key, write_value = keys.write, values.write
 
-    def encode(items: Mapping[T, U]) -> list[Any]:
-        if plain:
-            return list(map(list, items.items()))
-        return [[keys.encode(key), values.encode(value)] for key, value in items.items()]
+    def write(items: Mapping[T, U]) -> str:
+        return f"[{','.join([f'[{write_key(key)},{write_value(value)}]' for key, value in items.items()])}]"
+
+    decode_key, decode_value = keys.decode, values.decode
 
     def decode(json: Any, path: str) -> OrderedMap[T, U]:
         made: dict[T, U] = {}
         for index, pair in enumerate(_require_list(json, path)):
             if type(pair) is not list or len(pair) != 2:
                 raise CodecError(f"{path}[{index}]", pair, "a pair [key, value]")
-            key = keys.decode(pair[0], f"{path}[{index}][0]")
+            try:
+                key, value = decode_key(pair[0], path), decode_value(pair[1], path)
+            except CodecError:  # once more, to say where: most maps are large, and right
+                decode_key(pair[0], f"{path}[{index}][0]")
+                decode_value(pair[1], f"{path}[{index}][1]")
+                raise
             if key in made:
                 raise CodecError(f"{path}[{index}][0]", key, "each key once")
-            made[key] = values.decode(pair[1], f"{path}[{index}][1]")
+            made[key] = value
         return OrderedMap.adopt(made)
 
     pair = {"type": "array", "prefixItems": [keys.schema, values.schema], "minItems": 2, "maxItems": 2}
-    return Codec(encode, decode, {"type": "array", "items": pair})
+    return Codec(write, decode, {"type": "array", "items": pair})
 
 
 E_ = TypeVar("E_", bound=enum.Enum)
@@ -196,9 +206,7 @@ E_ = TypeVar("E_", bound=enum.Enum)
 
 def enum_of(kind: type[E_]) -> Codec[E_]:
     """Write a member as its value."""
-
-    def encode(member: E_) -> Any:
-        return member.value
+    texts = {member: json_format.dumps(member.value) for member in kind}
 
     def decode(json: Any, path: str) -> E_:
         for member in kind:
@@ -206,7 +214,7 @@ def enum_of(kind: type[E_]) -> Codec[E_]:
                 return member
         raise CodecError(path, json, "one of " + ", ".join(repr(member.value) for member in kind))
 
-    return Codec(encode, decode, {"enum": [member.value for member in kind]})
+    return Codec(texts.__getitem__, decode, {"enum": [member.value for member in kind]})
 
 
 def record(kind: type[T], **fields: Codec[Any]) -> Codec[T]:
@@ -217,45 +225,28 @@ def record(kind: type[T], **fields: Codec[Any]) -> Codec[T]:
     names = [field.name for field in attrs.fields(kind)]  # type: ignore[arg-type]
     if set(names) != set(fields):
         raise TypeError(f"{kind.__name__}: a codec for {list(fields)}, but it has {names}")
-    # The values of most fields are written as they are, so all are fetched at once and the rest encoded.
-    fetch = _fetcher(tuple(fields))
-    defaults = {name: codec.default for name, codec in fields.items() if codec.default is not REQUIRED}
-    encoders = [
-        (name, codec.encode)
-        for name, codec in fields.items()
-        if codec.encode is not _same and name not in defaults
-    ]
+    writers = [(f',"{name}":', name, codec.write, codec.default) for name, codec in fields.items()]
+    may_be_left_out = {name for name, codec in fields.items() if codec.default is not REQUIRED}
 
-    def encode(value: T) -> dict[str, Any]:
-        written = fetch(value)
-        for name, encode_field in encoders:
-            written[name] = encode_field(written[name])
-        for name, default in defaults.items():
-            if written[name] == default:
-                del written[name]
-            else:
-                written[name] = fields[name].encode(written[name])
-        return written
+    def write(value: T) -> str:
+        text = ""
+        for key, name, write_field, default in writers:
+            item = getattr(value, name)
+            if default is REQUIRED or item != default:
+                text += key + write_field(item)
+        return f"{{{text[1:]}}}"
 
     def decode(json: Any, path: str) -> T:
-        require_keys(json, path, fields, defaults)
+        require_keys(json, path, fields, may_be_left_out)
         values = {
             name: codec.decode(json[name], f"{path}.{name}" if path else name)
             for name, codec in fields.items()
-            if name not in defaults or name in json
+            if name not in may_be_left_out or name in json
         }
         return _construct(kind, values, path)
 
     properties = {name: codec.schema for name, codec in fields.items()}
-    return Codec(encode, decode, object_schema(properties, defaults))
-
-
-def _fetcher(names: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
-    """Make a function that gives these attributes of a value, by name."""
-    if len(names) < 2:  # `attrgetter` gives a tuple from two names on
-        return lambda value: {name: getattr(value, name) for name in names}
-    fetch = operator.attrgetter(*names)
-    return lambda value: dict(zip(names, fetch(value), strict=True))
+    return Codec(write, decode, object_schema(properties, may_be_left_out))
 
 
 def object_schema(properties: Mapping[str, Schema], optional_keys: Iterable[str] = ()) -> Schema:
@@ -273,11 +264,12 @@ def union(**records: tuple[type[Any], Codec[Any]]) -> Codec[Any]:
     names = {kind: name for name, (kind, _) in records.items()}
     codecs = {name: codec for name, (_, codec) in records.items()}
 
-    def encode(value: Any) -> dict[str, Any]:
+    def write(value: Any) -> str:
         name = names.get(type(value))
         if name is None:
             raise CodecError("kind", type(value).__name__, f"one of {', '.join(codecs)}")
-        return {"kind": name, **codecs[name].encode(value)}
+        fields = codecs[name].write(value)
+        return f'{{"kind":"{name}"' + ("}" if fields == "{}" else f",{fields[1:]}")
 
     def decode(json: Any, path: str) -> Any:
         kind = json.get("kind") if type(json) is dict else None
@@ -294,7 +286,7 @@ def union(**records: tuple[type[Any], Codec[Any]]) -> Codec[Any]:
         )
         for name, codec in codecs.items()
     ]
-    return Codec(encode, decode, {"anyOf": members})
+    return Codec(write, decode, {"anyOf": members})
 
 
 def _construct(kind: type[T], values: dict[str, Any], path: str) -> T:
@@ -315,55 +307,24 @@ def _require_list(json: Any, path: str) -> list[Any]:
 
 def require_keys(json: Any, path: str, keys: Iterable[str], optional_keys: Collection[str] = ()) -> None:
     """Raise `CodecError` unless `json` is an object with these keys, and no others; some may be missing."""
-    if type(json) is dict and json.keys() <= set(keys):
-        missing = set(keys) - json.keys()
-        if missing <= set(optional_keys):
-            return
     needed = [key for key in keys if key not in optional_keys]
+    if type(json) is dict and json.keys() <= set(keys) and len(needed) <= len(json):
+        missing = [key for key in needed if key not in json]
+        if not missing:
+            return
     allowed = f"an object with the keys {', '.join(needed) or 'none'}"
     if optional_keys:
-        allowed += f", and any of {', '.join(optional_keys)}"
+        allowed += f", and any of {', '.join(key for key in keys if key in optional_keys)}"
+    if type(json) is dict:
+        for key in needed:
+            if key not in json:
+                raise CodecError(f"{path}.{key}" if path else key, MISSING, allowed)
     raise CodecError(path, json, allowed)
 
 
-def encode_integers(values: Sequence[int]) -> list[Any]:
-    """Write integers with their runs shortened."""
-    if len(values) < MIN_RUN:
-        return list(values)
-    encoded: list[Any] = []
-    start = 0
-    while start < len(values):
-        count = _run_length(values, start)
-        if count < MIN_RUN:
-            encoded.append(values[start])
-            start += 1
-        else:
-            encoded.append([values[start], count])
-            start += count
-    return encoded
-
-
-def _run_length(values: Sequence[int], start: int) -> int:
-    """Count the consecutive integers from `start` on; long runs are compared in C."""
-    first, length = values[start], len(values)
-    if values[-1] - first == length - 1 - start and _is_consecutive(values, start, length, first):
-        return length - start  # most often all the rest is one run
-    end, stride = start + 1, 1
-    while _is_consecutive(values, end, end + stride, first + end - start):
-        end += stride
-        stride *= 2
-    while stride > 1:
-        stride //= 2
-        if _is_consecutive(values, end, end + stride, first + end - start):
-            end += stride
-    return end - start
-
-
-def _is_consecutive(values: Sequence[int], start: int, end: int, first: int) -> bool:
-    return values[start:end] == tuple(range(first, first + end - start))
-
-
 def _decode_integers(json: Any, path: str) -> tuple[int, ...]:
+    if type(json) is list and len(json) == 1 and type(json[0]) is int:
+        return (json[0],)
     values: list[int] = []
     for index, item in enumerate(_require_list(json, path)):
         if type(item) is int:
@@ -397,17 +358,17 @@ _RUN = {
 }
 _INTEGERS_SCHEMA = {"type": "array", "items": {"anyOf": [{"type": "integer"}, _RUN]}}
 
-INTEGERS: Codec[tuple[int, ...]] = Codec(encode_integers, _decode_integers, _INTEGERS_SCHEMA)
+INTEGERS: Codec[tuple[int, ...]] = Codec(write_integers, _decode_integers, _INTEGERS_SCHEMA)
 """A tuple of integers, its runs shortened."""
 
 
-def _encode_set(values: frozenset[int]) -> list[Any]:
-    return encode_integers(tuple(sorted(values)))
+def _write_set(values: frozenset[int]) -> str:
+    return write_integers(tuple(sorted(values)))
 
 
 def _decode_set(json: Any, path: str) -> frozenset[int]:
     return frozenset(_decode_integers(json, path))
 
 
-INTEGER_SET: Codec[frozenset[int]] = Codec(_encode_set, _decode_set, _INTEGERS_SCHEMA)
+INTEGER_SET: Codec[frozenset[int]] = Codec(_write_set, _decode_set, _INTEGERS_SCHEMA)
 """A set of integers, sorted, its runs shortened."""

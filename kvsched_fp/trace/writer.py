@@ -1,11 +1,12 @@
 """Writing a trace file, line by line.
 
-A record is one write of a whole line, so a run that ends early leaves a trace of what happened so far.
+Lines are written whole, so a run that ends early leaves a trace of what happened so far; one that is killed
+loses what it did not `flush`, and may leave a line that is cut.
 The bytes depend on the configuration and the events alone.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -15,7 +16,7 @@ from kvsched_fp.errors import TraceError
 from kvsched_fp.events import Event
 from kvsched_fp.machine import Outcome
 from kvsched_fp.state import SchedulerState
-from kvsched_fp.trace.codec import Told, encode_record, what_was_told
+from kvsched_fp.trace.codec import Told, what_was_told, write_record
 from kvsched_fp.trace.header import encode_header
 
 
@@ -25,7 +26,7 @@ class TraceWriter:
     def __init__(self, path: Path, stream: BinaryIO, header: dict[str, Any]) -> None:
         self.path = path
         self._stream = stream
-        self._write_line(header)
+        self._write_line(json.dumps(header, separators=(",", ":"), allow_nan=False))
 
     def write(self, event: Event, after: SchedulerState, outcome: Outcome) -> None:
         """Append one event of this package's machine, with what `machine.step()` gave.
@@ -36,16 +37,23 @@ class TraceWriter:
 
     def write_told(self, event: Event, told: Told) -> None:
         """Append one event of any scheduler, and what came of it. Raises `TraceError` as `write` does."""
-        self._write_line(encode_record(event, told))
+        self._write_line(write_record(event, told))
 
-    def _write_line(self, record: dict[str, Any]) -> None:
+    def _write_line(self, text: str) -> None:
         try:
-            self._stream.write(format_line(record))
+            self._stream.write(f"{text}\n".encode("ascii"))
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
+
+    def flush(self) -> None:
+        """Write what is buffered. Raises `TraceError` if the file does not take it."""
+        try:
+            self._stream.flush()
         except OSError as error:
             raise _unwritable(self.path, error) from None
 
     def close(self) -> None:
-        """Write what is buffered. Raises `TraceError` if the file does not take it."""
+        """Write what is buffered, and end. Raises `TraceError` if the file does not take it."""
         try:
             self._stream.close()
         except OSError as error:
@@ -78,17 +86,6 @@ def open_trace(
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _unwritable(path, error) from None
     return TraceWriter(path, stream, header)
-
-
-def format_line(record: dict[str, Any]) -> bytes:
-    """Write a record as one line of ASCII, its line end included."""
-    return format_json(record).encode("ascii") + b"\n"
-
-
-format_json: Callable[[Any], str] = json.JSONEncoder(
-    separators=(",", ":"), allow_nan=False, check_circular=False
-).encode
-"""Write a JSON value as a trace does: in ASCII, without white space."""
 
 
 def _unwritable(path: Path, error: Exception) -> TraceError:

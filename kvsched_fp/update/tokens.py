@@ -240,9 +240,7 @@ def _leave(
     return progress.events
 
 
-def _finalize_prefill_stats(
-    results: Results, request_id: RequestId, stats: PrefillStats
-) -> PrefillStats:
+def _finalize_prefill_stats(results: Results, request_id: RequestId, stats: PrefillStats) -> PrefillStats:
     """Add how much of the computed prompt went into the prefix cache."""
     num_cached = min(num_cached_tokens(results.kv, request_id), stats.num_prompt_tokens)
     num_created = max(num_cached - stats.num_local_cached_tokens, 0)

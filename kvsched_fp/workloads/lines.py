@@ -32,6 +32,8 @@ class Line:
     """Without the line end."""
     kind: type[InputFileError] = WorkloadError
     """Which error a wrong line is."""
+    has_end: bool = True
+    """Whether a line end stands behind it; not behind the last line of a file that was cut."""
 
     def error(self, field: str, value: object, allowed: str) -> InputFileError:
         """Make the error that names this line."""
@@ -63,7 +65,7 @@ def read_lines(
             raw = raw.removeprefix(b"\xef\xbb\xbf")  # the byte order mark
         text = _decode(path, number, raw, kind).strip()
         if text:
-            yield Line(path, number, text, kind)
+            yield Line(path, number, text, kind, raw.endswith(b"\n"))
 
 
 def count_lines(path: Path) -> int | None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kvsched_fp import AddRequest, Request, SamplingParams, Schedule, SchedulerConfig, StepResult, Update
-from kvsched_fp.errors import InvalidConfig
 from kvsched_fp.trace import check_trace, open_trace_reader
 
 pytestmark = pytest.mark.usefixtures("_reference")
@@ -173,19 +172,6 @@ def test_environment(config: SchedulerConfig, tmp_path: Path, monkeypatch: pytes
     assert driver.scheduler.report is not None
 
 
-def test_additional_config(tmp_path: Path) -> None:
-    """`additional_config` goes before the environment, the constructor before both."""
-    from kvsched_fp.adapters.vllm.options import choose_options
-
-    written = {"kvsched_fp": {"on_difference": "log", "folder": str(tmp_path)}}
-
-    assert "log" == choose_options({}, written).on_difference
-    assert "record" == choose_options({"on_difference": "record"}, written).on_difference
-    assert tmp_path == choose_options({}, written).folder
-    with pytest.raises(InvalidConfig, match="on_difference"):
-        choose_options({"on_difference": "shout"}, {})
-
-
 def test_assignment_takes_effect(config: SchedulerConfig) -> None:
     """What is assigned on the shadow is followed: no difference."""
     driver = make_shadow(config)
@@ -194,3 +180,17 @@ def test_assignment_takes_effect(config: SchedulerConfig) -> None:
     run(driver)
 
     assert driver.scheduler.report is None
+
+
+def test_assignment_ends_the_trace(config: SchedulerConfig, tmp_path: Path) -> None:
+    """An assignment in the middle is followed; the trace, which cannot tell it, ends before it."""
+    trace = tmp_path / "all.jsonl"
+    driver = make_shadow(config, trace=trace)
+    run(driver, 2)
+    driver.scheduler.max_num_scheduled_tokens = 5
+    driver.apply(Schedule())
+    with open_trace_reader(trace) as reader:
+        verdict = check_trace(reader)
+
+    assert driver.scheduler.report is None
+    assert (6, None) == (verdict.num_events, verdict.divergence)

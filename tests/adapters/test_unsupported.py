@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +36,13 @@ REQUESTS: dict[str, Callable[[Any], None]] = {
 }
 """Per feature, how to make a request ask for it."""
 
-KINDS = ("OracleScheduler", "ShadowScheduler")
+KINDS = ("OracleScheduler", "ShadowScheduler", "RecordingScheduler")
+
+
+@pytest.fixture(autouse=True)
+def _trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say where a recorder writes."""
+    monkeypatch.setenv("KVSCHED_FP_TRACE", str(tmp_path / "trace.jsonl"))
 
 
 def build(kind: str, vllm_config: Any, real: Any, **changes: Any) -> Any:

@@ -1,6 +1,7 @@
-"""Run a whole vLLM engine on a CPU with one of three schedulers, and print the tokens it made as JSON.
+"""Run a whole vLLM engine on a CPU with one of four schedulers, and print the tokens it made as JSON.
 
-    VLLM_TARGET_DEVICE=cpu python -m tests.live.engine {real,oracle,shadow} [--requests 200] [--trace FILE]
+    VLLM_TARGET_DEVICE=cpu python -m tests.live.engine {real,oracle,shadow,recording}
+        [--requests 200] [--trace FILE]
 
 The model is tiny and has dummy weights, the same in every run; sampling is greedy, so that equal decisions
 give equal tokens. Prompts have mixed lengths and share prefixes, some requests are aborted on the way, and
@@ -37,6 +38,7 @@ SCHEDULERS = {
     "real": None,
     "oracle": "kvsched_fp.adapters.vllm.OracleScheduler",
     "shadow": "kvsched_fp.adapters.vllm.ShadowScheduler",
+    "recording": "kvsched_fp.adapters.vllm.RecordingScheduler",
 }
 ABORT_EVERY = 9
 """Of so many requests, one is aborted."""
@@ -160,10 +162,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("scheduler", choices=SCHEDULERS)
     parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--trace", help="where the shadow records what the real scheduler says")
+    parser.add_argument("--trace", help="where a shadow or a recorder writes what the real scheduler says")
     options = parser.parse_args()
     if options.trace:
-        os.environ["KVSCHED_FP_SHADOW_TRACE"] = options.trace
+        os.environ["KVSCHED_FP_TRACE"] = options.trace
     engine = make_engine(options.scheduler)
     result = serve(engine, options.requests)
     engine.engine_core.shutdown()

@@ -76,3 +76,17 @@ def test_shadow(real: dict[str, Any], tmp_path: Path) -> None:
     assert real["tokens"] == shadow["tokens"]
     assert verdict.divergence is None
     assert verdict.num_events > 2 * real["num_steps"]
+
+
+def test_recording(real: dict[str, Any], tmp_path: Path) -> None:
+    """With the recorder the engine makes the same tokens, and the trace passes the check."""
+    trace = tmp_path / "live.jsonl"
+    recording = run("recording", "--trace", str(trace))
+    with open_trace_reader(trace) as reader:
+        verdict = check_trace(reader)
+
+    assert "RecordingScheduler" in recording["scheduler"]
+    assert (real["num_steps"], real["tokens"]) == (recording["num_steps"], recording["tokens"])
+    assert verdict.divergence is None
+    # Every step is planned and answered, every request added, and some are aborted.
+    assert verdict.num_events > 2 * real["num_steps"] + real["num_requests"]

@@ -38,14 +38,24 @@ def read_listed() -> dict[str, list[str]]:
             if file is not None:
                 listed[file] = []
         elif file is not None and line.startswith("| `"):
-            listed[file] += _NAME.findall(line.split("|")[1])
+            listed[file] += _names(line)
     return listed
 
 
 def read_mentioned() -> set[str]:
     """Give the files that stand in the first column of any table, or in a heading."""
-    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    return {name for row in rows for name in _NAME.findall(row)} | read_listed().keys()
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in _names(row)} | read_listed().keys()
+
+
+def _names(row: str) -> list[str]:
+    return _NAME.findall(row.split("|")[1])
+
+
+def read_section(title: str) -> set[str]:
+    """Give the names in the first column of the tables below one heading."""
+    text = PAGE.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return {name for line in text.splitlines() if line.startswith("| `") for name in _names(line)}
 
 
 def read_functions(path: Path) -> dict[str, list[str]]:

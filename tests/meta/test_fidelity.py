@@ -5,10 +5,20 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.pins import find_reference
-from tests.meta.fidelity import made_up, read_functions, read_listed, read_mentioned, read_pins, unlisted
+from tests.meta.fidelity import (
+    made_up,
+    read_functions,
+    read_listed,
+    read_mentioned,
+    read_pins,
+    read_section,
+    unlisted,
+)
 
 COMPLETE = ("v1/core/", "v1/request.py")
 """Where every function is listed."""
+
+INTERFACE = "SchedulerInterface."
 
 FILES = [name for name in read_pins() if name.startswith(COMPLETE)]
 
@@ -38,6 +48,15 @@ def test_every_function_is_listed(reference: Path, name: str) -> None:
 def test_no_function_is_made_up(reference: Path, name: str) -> None:
     """What is listed is there, in that file."""
     assert [] == made_up(read_listed()[name], read_functions(reference / name))
+
+
+def test_the_adapters_have_the_whole_interface(reference: Path) -> None:
+    """Every method that vLLM asks of a scheduler stands in the table of the adapters."""
+    functions = read_functions(reference / "v1/core/sched/interface.py")
+    methods = [name.removeprefix(INTERFACE) for name in functions if name.startswith(INTERFACE)]
+
+    assert len(methods) > 20
+    assert [] == [name for name in methods if name not in read_section("The adapters")]
 
 
 def test_what_a_list_leaves_out_is_found(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ Importing this module imports vLLM.
 
 from collections.abc import Iterable, Iterator
 
-from kvsched_fp import AddRequest, Event, Schedule, SchedulerConfig, StepResult, Update
+from kvsched_fp import AddRequest, Event, Schedule, StepResult, Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.trace.codec import Told
@@ -21,8 +21,8 @@ from .recorder import RecordedScheduler
 class RealPlayer:
     """The real scheduler, the clock and the next request of a workload."""
 
-    def __init__(self, config: SchedulerConfig, workload: Iterable[WorkloadRequest]) -> None:
-        self.recorded = RecordedScheduler(config)
+    def __init__(self, recorded: RecordedScheduler, workload: Iterable[WorkloadRequest]) -> None:
+        self.recorded = recorded
         self._workload = iter(workload)
         self._upcoming = next(self._workload, None)
         self._time = 0.0

@@ -4,9 +4,9 @@
     python -m tests.traces.record bundled           write the traces that come with the package again
     python -m tests.traces.record faulty            write those of a scheduler with planted faults again
 
-`sample` also plays the workload through this package, compares the two files byte for byte, checks the
-recorded one, and says how long each took. Run it from the top of the repository, in an environment that
-`tests/conformance/reference-env.sh` made.
+`sample` also plays the workload through this package, compares the two files byte for byte, lets the real
+scheduler record itself once more as in an engine, checks both traces, and says how long each took. Run it
+from the top of the repository, in an environment that `tests/conformance/reference-env.sh` made.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,9 +36,13 @@ SAMPLE_DIGEST = Path(__file__).with_name("sample.sha256")
 def record_sample(path: Path) -> int:
     """Record the sample at `path`, compare it with ours and check it; give the exit status."""
     real = _timed(lambda: _play_real(path))
+    by_itself = path.with_suffix(".by_itself")
+    made = _record_by_itself(by_itself)
     ours = _timed(lambda: _play_ours(path.with_suffix(".ours")))
     compared = _timed(lambda: _check(path, CheckMode.OFF))
     checked = _timed(lambda: _check(path, CheckMode.SAMPLED))
+    checked_too = _timed(lambda: _check(by_itself, CheckMode.SAMPLED))
+    by_itself.unlink()
     same = filecmp.cmp(path, path.with_suffix(".ours"), shallow=False)
     path.with_suffix(".ours").unlink()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -45,6 +50,8 @@ def record_sample(path: Path) -> int:
     print(f"this package, recorded:       {ours[0]:.2f} s")
     print(f"checked:                      {compared[0]:.2f} s; with invariants {checked[0]:.2f} s")
     print(f"{checked[1]}\nsha256 {digest}")
+    print(f"the real scheduler, recording itself: {made:.2f} s")
+    print(f"checked:                              {checked_too[0]:.2f} s with invariants\n{checked_too[1]}")
     print("the same bytes" if same else "DIFFERENT bytes")
     if same:
         SAMPLE_DIGEST.write_text(f"{digest}\n")
@@ -61,6 +68,7 @@ def _timed(call: Callable[[], object]) -> tuple[float, object]:
 def _play_real(path: Path) -> float:
     """Record the real scheduler; give the processor time of its own calls."""
     from .real_play import RealPlayer  # imports vLLM, which must be there by now
+    from .recorder import RecordedScheduler
 
     folder = find_reference()
     assert folder is not None
@@ -68,10 +76,24 @@ def _play_real(path: Path) -> float:
         sample_path() as sample,
         open_workload(sample, None, max_model_len=REPLAY_CONFIG.max_model_len) as workload,
     ):
-        player = RealPlayer(REPLAY_CONFIG, workload)
+        player = RealPlayer(RecordedScheduler(REPLAY_CONFIG), workload)
         with open_trace(path, REPLAY_CONFIG, hash_files(folder)) as writer:
             for event, told in player.play():
                 writer.write_told(event, told)
+    return player.recorded.seconds
+
+
+def _record_by_itself(path: Path) -> float:
+    """Let the real scheduler record itself; give the processor time of its calls, the writing included."""
+    from .real_play import RealPlayer  # as above
+    from .recorder import SelfRecordingScheduler
+
+    with (
+        sample_path() as sample,
+        open_workload(sample, None, max_model_len=REPLAY_CONFIG.max_model_len) as workload,
+    ):
+        player = RealPlayer(SelfRecordingScheduler(REPLAY_CONFIG, path), workload)
+        deque(player.play(), maxlen=0)
     return player.recorded.seconds
 
 

@@ -4,17 +4,21 @@ Importing this module imports vLLM.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import BlockHash as VllmBlockHash
 from vllm.v1.request import Request as VllmRequest
 
 from kvsched_fp import Event, FinishReason, SchedulerConfig
+from kvsched_fp.adapters.vllm import RecordingScheduler
 from kvsched_fp.ids import BlockHash
 from kvsched_fp.kvcache.hashing import extend_block_hashes
 from kvsched_fp.trace.codec import Told, decode_told, told_key
+from tests.adapters.pairs import build_like
 from tests.conformance.reference import ReferenceScheduler
+from tests.conformance.vllm_hasher import VllmBlockHasher
 
 _KINDS = {
     "BlockStored": "block_stored",
@@ -28,10 +32,11 @@ class RecordedScheduler(ReferenceScheduler):
 
     def __init__(self, config: SchedulerConfig) -> None:
         super().__init__(config)
-        if config.enable_prefix_caching:
+        if config.enable_prefix_caching and not isinstance(config.block_hasher, VllmBlockHasher):
             self._hasher = _RequestHasher(config)
         self.seconds = 0.0
-        """Processor time that the real scheduler took."""
+        """Processor time that the real scheduler took for its own calls."""
+        self._time_calls()
 
     def happen(self, event: Event) -> Told:
         """Let `event` happen, and give what came of it."""
@@ -41,11 +46,29 @@ class RecordedScheduler(ReferenceScheduler):
             return None
         return decode_told({"event": None, key: _as_in_a_trace(outcome)}, event)
 
-    def _apply(self, event: Event) -> Any:
-        started = time.process_time()
-        outcome = super()._apply(event)
-        self.seconds += time.process_time() - started
-        return outcome
+    def _time_calls(self) -> None:
+        for name in ("schedule", "update_from_output", "add_request", "finish_requests"):
+            setattr(self.scheduler, name, self._timed(getattr(self.scheduler, name)))
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **options: Any) -> Any:
+            started = time.process_time()
+            try:
+                return call(*arguments, **options)
+            finally:
+                self.seconds += time.process_time() - started
+
+        return timed
+
+
+class SelfRecordingScheduler(RecordedScheduler):
+    """A real scheduler that writes its trace by itself, as in an engine; `seconds` include the writing."""
+
+    def __init__(self, config: SchedulerConfig, trace: Path) -> None:
+        super().__init__(config)
+        self.scheduler = build_like(self.scheduler, RecordingScheduler, trace=trace)
+        self.scheduler.kv_event_publisher = self._events
+        self._time_calls()
 
 
 class _RequestHasher:

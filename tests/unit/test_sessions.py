@@ -321,7 +321,7 @@ def test_session_that_grows_beyond_the_longest_length_gets_no_more_blocks(events
 
 
 def early_drafts_state(*inputs: Request) -> SchedulerState:
-    """Make a state in which a draft was computed behind a token, 7, that is still to come and will stop `a`."""
+    """Make a state in which a draft was computed behind a token that is to come, 7, which will stop `a`."""
     request = make_request("a", resumable=True, stop_token_ids=[7])
     state, _ = schedule(make_state(make_config(num_spec_tokens=1), request))
     state, output = schedule(update_drafts(state, {A: (50,)}))

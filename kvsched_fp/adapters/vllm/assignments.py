@@ -5,10 +5,12 @@ Each of them either takes effect here or is refused; none is ignored.
 """
 
 import types
+from operator import attrgetter
 from typing import Any, cast
 
 import attrs
 from pyrsistent import pdeque
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request as VllmRequest
 
 from kvsched_fp.adapters.vllm.requests import to_sampling_params
@@ -38,6 +40,9 @@ READ_IN_EVERY_STEP = (
 )
 """Fields of vLLM's `scheduler_config` that the real scheduler reads in every step."""
 
+_read_fields = attrgetter(*CONFIG_FIELDS)
+_read_in_every_step = attrgetter(*READ_IN_EVERY_STEP)
+
 STATE_FIELDS = ("prefill_capacity_bound", "last_prefill_step", "num_executed_steps")
 """Fields of the state that may be assigned under their own name."""
 
@@ -56,6 +61,32 @@ def follow_scheduler_config(config: SchedulerConfig, theirs: Any) -> SchedulerCo
         if getattr(theirs, name) != getattr(config, name):
             return attrs.evolve(config, **{name: getattr(theirs, name) for name in READ_IN_EVERY_STEP})
     return config
+
+
+class AssignedConfig:
+    """What is assigned on a real scheduler from one call to the next, as far as it is configuration."""
+
+    def __init__(self, real: Scheduler) -> None:
+        self._real = real
+        self._seen = self._read()
+
+    def _read(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return _read_fields(self._real), _read_in_every_step(self._real.scheduler_config)
+
+    def follow(self, config: SchedulerConfig) -> SchedulerConfig:
+        """Take over what was assigned since the last time; the same value if nothing was.
+
+        Raises `InvalidConfig` for a value that cannot work.
+        """
+        now = self._read()
+        if now == self._seen:
+            return config
+        config = follow_scheduler_config(config, self._real.scheduler_config)
+        for name, old, new in zip(CONFIG_FIELDS, self._seen[0], now[0], strict=True):
+            if new != old:
+                config = assign_config(config, name, new)
+        self._seen = now
+        return config
 
 
 def reassign_request(state: SchedulerState, request: VllmRequest, name: str, value: Any) -> SchedulerState:

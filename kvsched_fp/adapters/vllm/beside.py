@@ -4,58 +4,49 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from operator import attrgetter
 from typing import Any
 
 import attrs
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request as VllmRequest
 
-from kvsched_fp.adapters.vllm.assignments import (
-    CONFIG_FIELDS,
-    READ_IN_EVERY_STEP,
-    STATE_FIELDS,
-    assign_config,
-    follow_scheduler_config,
-    reassign_request,
-)
+from kvsched_fp.adapters.vllm.assignments import STATE_FIELDS, AssignedConfig, reassign_request
 from kvsched_fp.adapters.vllm.compare import (
     find_different_request,
     find_moved_request,
-    first_unmodelled,
     is_same_step,
     is_same_told,
 )
-from kvsched_fp.adapters.vllm.history import History, start_trace
+from kvsched_fp.adapters.vllm.feeding import add_vllm_request
+from kvsched_fp.adapters.vllm.history import History
 from kvsched_fp.adapters.vllm.options import ShadowOptions
 from kvsched_fp.adapters.vllm.outputs import to_kv_event
+from kvsched_fp.adapters.vllm.pairings import PREFIX_CACHE_STATS, first_unmodelled
 from kvsched_fp.adapters.vllm.recorded import (
     RequestView,
     read_emitted,
     read_output,
-    read_prefix_cache_stats,
     read_request,
+    read_told,
     sorted_sets,
 )
 from kvsched_fp.adapters.vllm.report import Parting, Report, act_on, make_report
+from kvsched_fp.adapters.vllm.trace_file import ASKED_FOR_FIGURES, ASSIGNED, TraceFile
 from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
 from kvsched_fp.errors import KvschedError
-from kvsched_fp.events import Event, ResetPrefixCache, Schedule, Update
-from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.events import Event, Schedule
+from kvsched_fp.ids import RequestId
 from kvsched_fp.machine import Outcome, step
 from kvsched_fp.outputs import Emitted, PrefixCacheStats, SchedulerOutput
+from kvsched_fp.request import Request
 from kvsched_fp.state import SchedulerState, initial_state, num_waiting_requests
 from kvsched_fp.trace.codec import Told
 from kvsched_fp.trace.difference import Difference, first_difference
 from kvsched_fp.trace.divergence import NUM_LAST_EVENTS, describe
-from kvsched_fp.trace.writer import TraceWriter
 
 NUM_WAITING_COMPARED = 32
 """Waiting requests at the front of the queue that are compared after every call. Of the others as many more
 are, in turn: a call must not cost the length of the queue."""
-
-_assignable = attrgetter(*CONFIG_FIELDS)
-_read_in_every_step = attrgetter(*READ_IN_EVERY_STEP)
 
 
 class Beside:
@@ -67,24 +58,25 @@ class Beside:
         self.options = options
         self.report: Report | None = None
         self._history = History(config)
-        self._trace: TraceWriter | None = None
+        self._trace = None if options.trace is None else TraceFile(options.trace, config)
         self._last: deque[tuple[int, Event, Outcome]] = deque(maxlen=NUM_LAST_EVENTS)
-        self._assigned = self._read_assigned()
+        self._assigned = AssignedConfig(real)
         self._sweep: Iterator[VllmRequest] = iter(())
 
     @property
-    def is_comparing(self) -> bool:
+    def is_watching(self) -> bool:
         """Whether both sides have been the same so far."""
         return self.report is None
 
     # Assignments.
 
-    def follow_assignments(self) -> None:
+    def before_call(self) -> None:
         """Take over what was assigned on the real scheduler since the last call."""
-        assigned = self._read_assigned()
-        if assigned != self._assigned:
-            self._take_over(dict(zip(CONFIG_FIELDS, assigned[0], strict=True)))
-            self._assigned = assigned
+        if not self.is_watching:
+            return
+        config = self._assigned.follow(self.state.config)
+        if config is not self.state.config:
+            self._take_over(config)
         for name in STATE_FIELDS:
             if getattr(self.real, name) != getattr(self.state, name):
                 self._assign(attrs.evolve(self.state, **{name: getattr(self.real, name)}))
@@ -93,34 +85,36 @@ class Beside:
                 if request.priority != self.state.requests[request.request_id].priority:
                     self._assign(reassign_request(self.state, request, "priority", request.priority))
 
-    def _read_assigned(self) -> tuple[Any, Any]:
-        return _assignable(self.real), _read_in_every_step(self.real.scheduler_config)
-
-    def _take_over(self, values: dict[str, Any]) -> None:
-        config = follow_scheduler_config(self.state.config, self.real.scheduler_config)
-        for index, (name, value) in enumerate(values.items()):
-            if value != self._assigned[0][index]:
-                config = assign_config(config, name, value)
-        if self._history.num_events == 0:
-            self.state = initial_state(config)
-            self._history.config = config
-        else:
+    def _take_over(self, config: SchedulerConfig) -> None:
+        if self._history.num_events > 0:
             self._assign(attrs.evolve(self.state, config=config))
+            return
+        self.state = initial_state(config)
+        self._history.config = config
+        if self._trace is not None:
+            self._trace.restart(config)
 
     def _assign(self, state: SchedulerState) -> None:
         """Change the state by something that is no event."""
         self.state = state
-        if self._history.num_events > 0:
-            self._history.is_complete = False
+        self._lose_track(ASSIGNED)
+
+    def _lose_track(self, reason: str) -> None:
+        """Go on, but without a trace: it could not tell what has just happened."""
+        self._history.is_complete = False
+        if self._trace is not None:
+            self._trace.stop(reason)
 
     def take_look_ups(self, stats: Any) -> None:
         """Take in that somebody asked the real scheduler for its figures between two steps."""
-        if stats is None or not self.is_comparing:
+        if not self.is_watching:
             return
         kv = self.state.kv
-        real = read_prefix_cache_stats(stats.prefix_cache_stats)
+        real = PREFIX_CACHE_STATS.to_ours(stats.prefix_cache_stats)
+        if real == kv.prefix_cache_stats == PrefixCacheStats():
+            return
         difference = first_difference(real, kv.prefix_cache_stats, "stats.prefix_cache_stats")
-        self._history.is_complete = False
+        self._lose_track(ASKED_FOR_FIGURES)
         if difference is None:
             self.state = attrs.evolve(
                 self.state, kv=attrs.evolve(kv, prefix_cache_stats=PrefixCacheStats())
@@ -128,9 +122,13 @@ class Beside:
 
     # Events.
 
-    def run(self, event: Event, answer: Any = None, kv_events: tuple[Any, ...] = ()) -> None:
+    def read_request(self, request: VllmRequest) -> Request:
+        """Read a request that is about to be added, or refuse it by an error."""
+        return add_vllm_request(self.state, request).requests[request.request_id]
+
+    def take(self, event: Event, answer: Any = None, kv_events: tuple[Any, ...] = ()) -> None:
         """Let `event` happen to the machine, and compare with what the real scheduler answered."""
-        if not self.is_comparing:
+        if not self.is_watching:
             return
         before = self.state
         self._history.append(event)
@@ -142,28 +140,17 @@ class Beside:
             return
         self.state = after
         self._last.append((self._history.num_events, event, outcome))
-        if self.options.trace is not None:
-            self._record(event, after, answer, kv_events)
+        if self._trace is not None:
+            self._trace.write(event, self._read(event, answer, kv_events))
         different = self._compare_answer(after, outcome, answer, kv_events) or self._compare_inside(
             event, after
         )
         if different is not None:
-            told = self._read(event, after, answer, kv_events)
+            told = self._read(event, answer, kv_events)
             self._part(Parting(event, before, after, outcome, different, told))
 
-    def _read(self, event: Event, after: SchedulerState, answer: Any, kv_events: tuple[Any, ...]) -> Told:
-        """Give what the real scheduler answered, in our words."""
-        if isinstance(event, Schedule):
-            return read_output(answer, StepId(after.current_step))
-        if isinstance(event, Update):
-            return read_emitted(answer, kv_events)
-        return bool(answer) if isinstance(event, ResetPrefixCache) else None
-
-    def _record(self, event: Event, after: SchedulerState, answer: Any, kv_events: tuple[Any, ...]) -> None:
-        if self._trace is None:
-            assert self.options.trace is not None
-            self._trace = start_trace(self.options.trace, self._history.config)
-        self._trace.write_told(event, self._read(event, after, answer, kv_events))
+    def _read(self, event: Event, answer: Any, kv_events: tuple[Any, ...]) -> Told:
+        return read_told(event, answer, kv_events, self.real.current_step)
 
     def _part(self, parting: Parting) -> None:
         texts = tuple(describe(*entry) for entry in self._last)
@@ -176,7 +163,6 @@ class Beside:
         self._history.close()
         if self._trace is not None:
             self._trace.close()
-            self._trace = None
 
     # Comparing.
 

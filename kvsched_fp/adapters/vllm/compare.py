@@ -11,8 +11,8 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
+from kvsched_fp.adapters.vllm.pairings import to_block_ids
 from kvsched_fp.adapters.vllm.recorded import (
-    read_block_ids,
     read_emitted,
     read_output,
     read_prefill_stats,
@@ -23,35 +23,11 @@ from kvsched_fp.outputs import Emitted, EngineOutput, SchedulerOutput
 from kvsched_fp.progress import Progress
 from kvsched_fp.request import RequestStatus
 
-UNMODELLED: tuple[tuple[str, object], ...] = (
-    ("scheduled_spec_decode_tokens", {}),
-    ("scheduled_encoder_inputs", {}),
-    ("free_encoder_mm_hashes", []),
-    ("encoder_input_updates", {}),
-    ("scheduled_encoder_input_stats", None),
-    ("has_structured_output_requests", False),
-    ("kv_connector_metadata", None),
-    ("has_sync_kv_loads", False),
-    ("kv_cache_block_copies", None),
-    ("num_spec_tokens_to_schedule", 0),
-    ("skip_drafts", False),
-)
-"""Fields of the real output that say nothing as long as what is not modelled is off, with that nothing."""
-
 _RUNNING = VllmRequestStatus.RUNNING
 _STATUSES = {
     RequestStatus.WAITING: VllmRequestStatus.WAITING,
     RequestStatus.PREEMPTED: VllmRequestStatus.PREEMPTED,
 }
-
-
-def first_unmodelled(output: VllmSchedulerOutput) -> tuple[str, object] | None:
-    """Name a field of the real output that says something which is not modelled, with its value."""
-    for name, nothing in UNMODELLED:
-        value = getattr(output, name)
-        if value != nothing:
-            return name, value
-    return None
 
 
 def is_same_step(real: VllmSchedulerOutput, ours: SchedulerOutput) -> bool:
@@ -68,7 +44,7 @@ def is_same_step(real: VllmSchedulerOutput, ours: SchedulerOutput) -> bool:
         and tuple(cached.num_computed_tokens) == our_cached.num_computed_tokens
         and tuple(cached.num_output_tokens) == our_cached.num_output_tokens
         and cached.resumed_req_ids == set(our_cached.resumed_request_ids)
-        and tuple([None if ids is None else read_block_ids(ids) for ids in cached.new_block_ids])
+        and tuple([None if ids is None else to_block_ids(ids) for ids in cached.new_block_ids])
         == our_cached.new_block_ids
         and (real.preempted_req_ids or set()) == set(ours.preempted_request_ids)
         and real.finished_req_ids == set(ours.finished_request_ids)

@@ -1,4 +1,4 @@
-"""What both schedulers here do to feed the machine from vLLM's calls."""
+"""What the schedulers here do to read vLLM's calls as events."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from vllm.v1.request import Request as VllmRequest
 
 from kvsched_fp.adapters.vllm.requests import to_request
 from kvsched_fp.errors import InvalidEvent
-from kvsched_fp.ids import RequestId
+from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.lifecycle import add_request
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.request import Request
@@ -33,22 +33,21 @@ def add_vllm_request(state: SchedulerState, request: VllmRequest) -> SchedulerSt
     return after
 
 
-def oldest_step(
-    state: SchedulerState, in_flight: Sequence[VllmSchedulerOutput], answered: VllmSchedulerOutput
-) -> SchedulerOutput:
-    """Give the oldest step in flight; raise `InvalidEvent` unless it is the one that is answered."""
+def oldest_step_id(
+    in_flight: Sequence[VllmSchedulerOutput], answered: VllmSchedulerOutput, current_step: int
+) -> StepId:
+    """Give the number of the oldest step in flight; raise `InvalidEvent` unless it is the one answered."""
     if not in_flight:
         raise InvalidEvent("scheduler_output", answered, "nothing: no step is in flight")
-    if answered is not in_flight[0] and (
-        list(answered.num_scheduled_tokens.items()) != list(in_flight[0].num_scheduled_tokens.items())
-    ):
+    step_id = StepId(current_step - len(in_flight) + 1)
+    batch, oldest = answered.num_scheduled_tokens, in_flight[0].num_scheduled_tokens
+    if answered is not in_flight[0] and list(batch.items()) != list(oldest.items()):
         raise InvalidEvent(
             "scheduler_output.num_scheduled_tokens",
-            answered.num_scheduled_tokens,
-            f"those of step {state.in_flight[0].step_id}, the oldest in flight: "
-            f"{in_flight[0].num_scheduled_tokens}",
+            batch,
+            f"those of step {step_id}, the oldest in flight: {oldest}",
         )
-    return state.in_flight[0]
+    return step_id
 
 
 def touched_by_step(

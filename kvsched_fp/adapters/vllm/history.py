@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import attrs
-
+from kvsched_fp.adapters.vllm.trace_file import installed_sources, traceable
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.events import Event, Schedule, StepResult, Update
 from kvsched_fp.ids import StepId
 from kvsched_fp.machine import step
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.state import initial_state
-from kvsched_fp.trace.block_names import OpaqueBlockHasher
 from kvsched_fp.trace.codec import Told
-from kvsched_fp.trace.writer import TraceWriter, open_trace
+from kvsched_fp.trace.writer import open_trace
 
 _numbers = itertools.count(1)
 
@@ -54,7 +52,7 @@ class History:
     def write_trace(self, path: Path, last: Told) -> None:
         """Write a trace, in which `last` is what came of the last event."""
         state = initial_state(self.config)
-        with open_trace(path, traceable(self.config)) as writer:
+        with open_trace(path, traceable(self.config), installed_sources()) as writer:
             for number, event in enumerate(self.events(), start=1):
                 if number == self.num_events:
                     writer.write_told(event, last)
@@ -65,17 +63,6 @@ class History:
     def close(self) -> None:
         """Forget everything."""
         self._file.close()
-
-
-def traceable(config: SchedulerConfig) -> SchedulerConfig:
-    """Give `config` as a trace can hold it: the names of blocks then mean nothing but themselves."""
-    return attrs.evolve(config, block_hasher=OpaqueBlockHasher())
-
-
-def start_trace(path: Path, config: SchedulerConfig) -> TraceWriter:
-    """Start a trace of everything."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return open_trace(path, traceable(config))
 
 
 def _pack(event: Event) -> Any:

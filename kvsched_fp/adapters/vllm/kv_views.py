@@ -10,7 +10,8 @@ from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
-from kvsched_fp.adapters.vllm.outputs import to_kv_event, to_prefix_cache_stats
+from kvsched_fp.adapters.vllm.outputs import to_kv_event
+from kvsched_fp.adapters.vllm.pairings import PREFIX_CACHE_STATS
 from kvsched_fp.adapters.vllm.views import ReadOnly, refuse_change
 from kvsched_fp.ids import BlockId, BlockKey, RequestId
 from kvsched_fp.kvcache.coordinator import GroupTable
@@ -371,7 +372,8 @@ class KVCacheManagerView(ReadOnly):
     @property
     def prefix_cache_stats(self) -> Any:
         """The look-ups since the last report, or None where none are kept."""
-        return to_prefix_cache_stats(self._source.state.kv.prefix_cache_stats) if self.log_stats else None
+        stats = self._source.state.kv.prefix_cache_stats
+        return PREFIX_CACHE_STATS.to_theirs(stats) if self.log_stats else None
 
     @property
     def empty_kv_cache_blocks(self) -> KVCacheBlocks:

@@ -35,7 +35,7 @@ from kvsched_fp.adapters.vllm.assignments import (
     reassign_request,
 )
 from kvsched_fp.adapters.vllm.config import to_scheduler_config
-from kvsched_fp.adapters.vllm.feeding import add_vllm_request, oldest_step, touched_by_step
+from kvsched_fp.adapters.vllm.feeding import add_vllm_request, oldest_step_id, touched_by_step
 from kvsched_fp.adapters.vllm.held import hold, let_go
 from kvsched_fp.adapters.vllm.kv_views import KVCacheManagerView
 from kvsched_fp.adapters.vllm.outputs import (
@@ -55,7 +55,12 @@ from kvsched_fp.lifecycle import finish_requests, reset_prefix_cache, set_pause_
 from kvsched_fp.outputs import EngineOutput, PrefixCacheStats, SchedulerOutput, SchedulerStats
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.schedule import schedule
-from kvsched_fp.state import SchedulerState, initial_state, num_waiting_requests
+from kvsched_fp.state import (
+    SchedulerState,
+    initial_state,
+    num_unfinished_requests,
+    num_waiting_requests,
+)
 from kvsched_fp.update import update
 
 
@@ -170,9 +175,10 @@ class OracleScheduler(Shown):
     ) -> dict[int, EngineCoreOutputs]:
         """Take in what the model runner returned for the oldest step in flight."""
         before = self._state
-        step = oldest_step(before, self._in_flight, scheduler_output)
+        step_id = oldest_step_id(self._in_flight, scheduler_output, before.current_step)
+        step = before.in_flight[0]
         batch = step.num_scheduled_tokens
-        result = to_step_result(step.step_id, batch, model_runner_output, before.requests)
+        result = to_step_result(step_id, batch, model_runner_output, before.requests)
         after = update(before, result)
         self._replace(after)
         self._in_flight.popleft()
@@ -304,12 +310,7 @@ class OracleScheduler(Shown):
 
     def get_num_unfinished_requests(self) -> int:
         """Count the requests that may still be scheduled, as long as the pause lasts."""
-        state = self._state
-        if state.pause_state is PauseState.PAUSED_ALL:
-            return 0
-        if state.pause_state is PauseState.PAUSED_NEW:
-            return len(state.running) + len(state.kv_holding_waiting)
-        return len(state.running) + num_waiting_requests(state)
+        return num_unfinished_requests(self._state)
 
     def has_finished_requests(self) -> bool:
         """Tell whether the model runner is still to be told of requests that ended."""

@@ -6,6 +6,7 @@ trace headers, events with times) is handed through here as well.
 
 import time
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 
 from vllm.distributed.kv_events import MEDIUM_GPU, KVEventBatch
 from vllm.distributed.kv_events import (
@@ -17,8 +18,6 @@ from vllm.distributed.kv_events import (
 from vllm.distributed.kv_events import (
     BlockStored as VllmBlockStored,
 )
-from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
-from vllm.v1.core.sched.output import CachedRequestData as VllmCachedRequestData
 from vllm.v1.core.sched.output import NewRequestData as VllmNewRequestData
 from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
@@ -29,19 +28,23 @@ from vllm.v1.kv_cache_interface import (
     get_kv_cache_spec_sliding_window,
 )
 from vllm.v1.metrics.stats import KV_FETCH_STAGES
-from vllm.v1.metrics.stats import PrefixCacheStats as VllmPrefixCacheStats
 from vllm.v1.metrics.stats import SchedulerStats as VllmSchedulerStats
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request as VllmRequest
 
+from kvsched_fp.adapters.vllm.pairings import (
+    BLOCK_REMOVED,
+    BLOCK_STORED,
+    NEW_REQUEST,
+    SCHEDULER_STATS,
+    STEP,
+    WITHOUT,
+)
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from kvsched_fp.outputs import (
-    BlockIds,
-    CachedRequestData,
     ClientOutputs,
     EngineOutput,
     NewRequestData,
-    PrefixCacheStats,
     SchedulerOutput,
     SchedulerStats,
 )
@@ -49,59 +52,22 @@ from kvsched_fp.outputs import (
 
 def to_vllm_output(output: SchedulerOutput, requests: Mapping[str, VllmRequest]) -> VllmSchedulerOutput:
     """Give the step in vLLM's words; `requests` are the live ones."""
-    return VllmSchedulerOutput(
-        scheduled_new_reqs=[
-            _to_new_request(new, requests[new.request_id]) for new in output.scheduled_new_requests
-        ],
-        scheduled_cached_reqs=_to_cached_requests(output.scheduled_cached_requests),
-        num_scheduled_tokens=dict(output.num_scheduled_tokens),
-        total_num_scheduled_tokens=output.total_num_scheduled_tokens,
-        scheduled_spec_decode_tokens={},
-        scheduled_encoder_inputs={},
-        preempted_req_ids=set(output.preempted_request_ids),
-        finished_req_ids=set(output.finished_request_ids),
-        free_encoder_mm_hashes=[],
-        new_block_ids_to_zero=_to_list(output.new_block_ids_to_zero),
-    )
+    new_requests = [_to_new_request(new, requests[new.request_id]) for new in output.scheduled_new_requests]
+    made: VllmSchedulerOutput = STEP.to_theirs(output, scheduled_new_reqs=new_requests, **deepcopy(WITHOUT))
+    return made
 
 
 def _to_new_request(new: NewRequestData, request: VllmRequest) -> VllmNewRequestData:
-    return VllmNewRequestData(
-        req_id=new.request_id,
+    return NEW_REQUEST.to_theirs(
+        new,
         prompt_token_ids=request.prompt_token_ids,
+        # The list that goes on growing with the request, as with the reference.
+        prefill_token_ids=None if new.prefill_token_ids is None else request._all_token_ids,
         mm_features=[],
         sampling_params=request.sampling_params,
         pooling_params=None,
-        block_ids=_to_block_ids(new.block_ids),
-        num_computed_tokens=new.num_computed_tokens,
         lora_request=None,
-        # The list that goes on growing with the request, as with the reference.
-        prefill_token_ids=None if new.prefill_token_ids is None else request._all_token_ids,
     )
-
-
-def _to_cached_requests(cached: CachedRequestData) -> VllmCachedRequestData:
-    return VllmCachedRequestData(
-        req_ids=list(cached.request_ids),
-        resumed_req_ids=set(cached.resumed_request_ids),
-        new_token_ids=[],
-        all_token_ids={
-            request_id: list(token_ids) for request_id, token_ids in cached.all_token_ids.items()
-        },
-        new_block_ids=[
-            None if block_ids is None else _to_block_ids(block_ids) for block_ids in cached.new_block_ids
-        ],
-        num_computed_tokens=list(cached.num_computed_tokens),
-        num_output_tokens=list(cached.num_output_tokens),
-    )
-
-
-def _to_block_ids(block_ids: BlockIds) -> tuple[list[int], ...]:
-    return tuple(list(ids) for ids in block_ids)
-
-
-def _to_list(ids: Iterable[int] | None) -> list[int] | None:
-    return None if ids is None else list(ids)
 
 
 def to_engine_output(
@@ -148,27 +114,9 @@ def to_client_outputs(
 
 def to_scheduler_stats(stats: SchedulerStats) -> VllmSchedulerStats:
     """Give the scheduler's figures."""
-    return VllmSchedulerStats(
-        num_running_reqs=stats.num_running_requests,
-        num_waiting_reqs=stats.num_waiting_requests,
-        num_skipped_waiting_reqs=stats.num_skipped_waiting_requests,
-        num_kv_fetch_reqs_by_stage=dict.fromkeys(KV_FETCH_STAGES, 0),
-        kv_cache_usage=stats.kv_cache_usage,
-        prefix_cache_stats=to_prefix_cache_stats(stats.prefix_cache_stats),
-    )
-
-
-def to_prefix_cache_stats(stats: PrefixCacheStats) -> VllmPrefixCacheStats:
-    """Give the look-ups since the last report."""
-    return VllmPrefixCacheStats(
-        reset=stats.reset,
-        requests=stats.requests,
-        queries=stats.queries,
-        hits=stats.hits,
-        preempted_requests=stats.preempted_requests,
-        preempted_queries=stats.preempted_queries,
-        preempted_hits=stats.preempted_hits,
-    )
+    stages = dict.fromkeys(KV_FETCH_STAGES, 0)
+    made: VllmSchedulerStats = SCHEDULER_STATS.to_theirs(stats, num_kv_fetch_reqs_by_stage=stages)
+    return made
 
 
 def to_kv_event(
@@ -182,29 +130,14 @@ def to_kv_event(
     match event:
         case AllBlocksCleared():
             return VllmAllBlocksCleared()
-        case BlockRemoved(block_hashes, group_index):
-            return VllmBlockRemoved(
-                block_hashes=list(map(maybe_convert_block_hash, block_hashes)),
-                medium=MEDIUM_GPU,
-                group_idx=group_index,
-            )
+        case BlockRemoved():
+            return BLOCK_REMOVED.to_theirs(event, medium=MEDIUM_GPU)
         case BlockStored():
             return _to_block_stored(event, kv_cache_config)
 
 
 def _to_block_stored(event: BlockStored, kv_cache_config: KVCacheConfig | None) -> VllmBlockStored:
-    parent = event.parent_block_hash
-    stored = VllmBlockStored(
-        block_hashes=list(map(maybe_convert_block_hash, event.block_hashes)),
-        parent_block_hash=None if parent is None else maybe_convert_block_hash(parent),
-        token_ids=list(event.token_ids),
-        block_size=event.block_size,
-        lora_id=None,
-        medium=MEDIUM_GPU,
-        lora_name=None,
-        extra_keys=list(event.extra_keys) or None,
-        group_idx=event.group_index,
-    )
+    stored: VllmBlockStored = BLOCK_STORED.to_theirs(event, medium=MEDIUM_GPU, lora_id=None, lora_name=None)
     if kv_cache_config is not None:
         spec = kv_cache_config.kv_cache_groups[event.group_index].kv_cache_spec
         stored.kv_cache_spec_kind = get_kv_cache_spec_kind(spec).value

@@ -9,74 +9,34 @@ from typing import Any
 import attrs
 from vllm.distributed.kv_events import AllBlocksCleared as VllmAllBlocksCleared
 from vllm.distributed.kv_events import BlockStored as VllmBlockStored
-from vllm.v1.core.sched.output import CachedRequestData as VllmCachedRequestData
-from vllm.v1.core.sched.output import NewRequestData as VllmNewRequestData
 from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.metrics.stats import PrefillStats as VllmPrefillStats
-from vllm.v1.metrics.stats import SchedulerStats as VllmSchedulerStats
 from vllm.v1.request import Request as VllmRequest
 
+from kvsched_fp.adapters.vllm.pairings import BLOCK_REMOVED, BLOCK_STORED, SCHEDULER_STATS, STEP
+from kvsched_fp.events import Event, ResetPrefixCache, Schedule, Update
 from kvsched_fp.ids import BlockHash, StepId
-from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
+from kvsched_fp.kvcache.kv_events import AllBlocksCleared, KVCacheEvent
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.outputs import (
-    BlockIds,
-    CachedRequestData,
-    ClientOutputs,
-    Emitted,
-    EngineOutput,
-    NewRequestData,
-    PrefixCacheStats,
-    SchedulerOutput,
-    SchedulerStats,
-)
+from kvsched_fp.outputs import ClientOutputs, Emitted, EngineOutput, SchedulerOutput
 from kvsched_fp.progress import PrefillStats
 from kvsched_fp.request import FinishReason
+from kvsched_fp.trace.codec import Told
+
+
+def read_told(event: Event, answer: Any, kv_events: Iterable[Any], current_step: int) -> Told:
+    """Read what the real scheduler answered to `event`, and the KV events that it published on it."""
+    if isinstance(event, Schedule):
+        return read_output(answer, StepId(current_step))
+    if isinstance(event, Update):
+        return read_emitted(answer, kv_events)
+    return bool(answer) if isinstance(event, ResetPrefixCache) else None
 
 
 def read_output(output: VllmSchedulerOutput, step_id: StepId) -> SchedulerOutput:
     """Read a step of the real scheduler."""
-    return SchedulerOutput(
-        step_id=step_id,
-        scheduled_new_requests=tuple(map(_read_new_request, output.scheduled_new_reqs)),
-        scheduled_cached_requests=_read_cached_requests(output.scheduled_cached_reqs),
-        num_scheduled_tokens=OrderedMap(output.num_scheduled_tokens),
-        total_num_scheduled_tokens=output.total_num_scheduled_tokens,
-        preempted_request_ids=tuple(sorted(output.preempted_req_ids or ())),
-        finished_request_ids=tuple(sorted(output.finished_req_ids)),
-        new_block_ids_to_zero=(
-            None if output.new_block_ids_to_zero is None else tuple(output.new_block_ids_to_zero)
-        ),
-    )
-
-
-def _read_new_request(new: VllmNewRequestData) -> NewRequestData:
-    return NewRequestData(
-        request_id=new.req_id,
-        prompt_token_ids=tuple(new.prompt_token_ids),
-        block_ids=read_block_ids(new.block_ids),
-        num_computed_tokens=new.num_computed_tokens,
-        prefill_token_ids=None if new.prefill_token_ids is None else tuple(new.prefill_token_ids),
-    )
-
-
-def _read_cached_requests(cached: VllmCachedRequestData) -> CachedRequestData:
-    return CachedRequestData(
-        request_ids=tuple(cached.req_ids),
-        resumed_request_ids=tuple(sorted(cached.resumed_req_ids)),
-        all_token_ids=OrderedMap(
-            {request_id: tuple(token_ids) for request_id, token_ids in cached.all_token_ids.items()}
-        ),
-        new_block_ids=tuple(None if ids is None else read_block_ids(ids) for ids in cached.new_block_ids),
-        num_computed_tokens=tuple(cached.num_computed_tokens),
-        num_output_tokens=tuple(cached.num_output_tokens),
-    )
-
-
-def read_block_ids(block_ids: Iterable[Iterable[Any]]) -> BlockIds:
-    """Read block ids, per group."""
-    return tuple(map(tuple, block_ids))
+    return STEP.to_ours(output, step_id=step_id)
 
 
 def read_emitted(clients: Mapping[int, EngineCoreOutputs], kv_events: Iterable[Any]) -> Emitted:
@@ -93,7 +53,9 @@ def _read_client(told: EngineCoreOutputs) -> ClientOutputs:
         finished_request_ids=(
             None if told.finished_requests is None else tuple(sorted(told.finished_requests))
         ),
-        scheduler_stats=None if told.scheduler_stats is None else _read_stats(told.scheduler_stats),
+        scheduler_stats=(
+            None if told.scheduler_stats is None else SCHEDULER_STATS.to_ours(told.scheduler_stats)
+        ),
     )
 
 
@@ -120,49 +82,12 @@ def read_prefill_stats(stats: VllmPrefillStats | None) -> PrefillStats | None:
     )
 
 
-def _read_stats(stats: VllmSchedulerStats) -> SchedulerStats:
-    return SchedulerStats(
-        num_running_requests=stats.num_running_reqs,
-        num_waiting_requests=stats.num_waiting_reqs,
-        num_skipped_waiting_requests=stats.num_skipped_waiting_reqs,
-        kv_cache_usage=stats.kv_cache_usage,
-        prefix_cache_stats=read_prefix_cache_stats(stats.prefix_cache_stats),
-    )
-
-
-def read_prefix_cache_stats(stats: Any) -> PrefixCacheStats:
-    """Read the look-ups since the last report."""
-    return PrefixCacheStats(
-        reset=stats.reset,
-        requests=stats.requests,
-        queries=stats.queries,
-        hits=stats.hits,
-        preempted_requests=stats.preempted_requests,
-        preempted_queries=stats.preempted_queries,
-        preempted_hits=stats.preempted_hits,
-    )
-
-
 def _read_kv_event(event: Any) -> KVCacheEvent:
     if isinstance(event, VllmAllBlocksCleared):
         return AllBlocksCleared()
-    hashes = tuple(map(_read_hash, event.block_hashes))
-    if not isinstance(event, VllmBlockStored):
-        return BlockRemoved(hashes, event.group_idx)
-    parent = event.parent_block_hash
-    return BlockStored(
-        block_hashes=hashes,
-        parent_block_hash=None if parent is None else _read_hash(parent),
-        token_ids=tuple(event.token_ids),
-        block_size=event.block_size,
-        extra_keys=tuple(event.extra_keys or ()),
-        group_index=event.group_idx,
-    )
-
-
-def _read_hash(name: bytes | int) -> BlockHash:
-    """Read the name of a block; by default vLLM publishes the last 8 bytes of the hash as a number."""
-    return BlockHash(name if isinstance(name, bytes) else name.to_bytes(8, "big"))
+    if isinstance(event, VllmBlockStored):
+        return BLOCK_STORED.to_ours(event)
+    return BLOCK_REMOVED.to_ours(event)
 
 
 @attrs.frozen

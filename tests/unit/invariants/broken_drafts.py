@@ -5,10 +5,10 @@ from typing import Any
 
 import attrs
 
-from kvsched_fp import Schedule, UpdateDrafts, UpdateDraftsInFlight
+from kvsched_fp import AddRequest, Schedule, UpdateDrafts, UpdateDraftsInFlight
 from kvsched_fp.invariants import Step
 from kvsched_fp.ordered import OrderedMap
-from tests.unit.worlds import make_config, make_request, make_state, run_together
+from tests.unit.worlds import make_config, make_request, run_together
 
 from .good import (
     A,
@@ -24,7 +24,6 @@ from .good import (
 from .good_features import (
     ahead_state,
     apply,
-    diffusing_state,
     drafting_state,
     lookahead_state,
     pipelined_state,
@@ -72,20 +71,19 @@ def _skipped_though_one_can_use_them() -> Changed:
 
 def _ends_where_the_drafter_reads() -> Changed:
     sound = run(lookahead_state(), Schedule())
-    config = attrs.evolve(sound.before.config, num_prefill_lookahead_tokens=4)
+    # The row uses all of the budget, so that nothing else is wrong.
+    config = attrs.evolve(
+        sound.before.config, num_prefill_lookahead_tokens=4, max_num_scheduled_tokens=2
+    )
     return change(sound, before=attrs.evolve(sound.before, config=config))
 
 
-def _not_padded() -> Changed:
-    config = make_config(num_spec_tokens=2)
-    state = run_together(config, make_request("a", 6))
-    state = apply(state, Schedule())
-    sound = run(make_state(config, make_request("a", 6)), Schedule())
-    # With all but the last token found in the cache, it is a decode.
-    return change(
-        sound,
-        before=attrs.evolve(state, in_flight=(), current_step=sound.before.current_step),
-    )
+def _padded_though_the_size_depends_on_the_batch() -> Changed:
+    prefix = tuple(range(8))
+    state = run_together(make_config(num_spec_tokens=2), make_request("a", 9, tokens=prefix))
+    sound = run(apply(state, AddRequest(make_request("b", 9, tokens=prefix))), Schedule())
+    config = attrs.evolve(sound.before.config, num_spec_tokens_per_batch_size=((1, 9, 2),))
+    return change(sound, before=attrs.evolve(sound.before, config=config))
 
 
 def _placeholder_too_few() -> Changed:
@@ -99,7 +97,7 @@ def _decoded_before_its_turn() -> Changed:
 
 
 def _planned_behind_its_end() -> Changed:
-    sound = _ahead()
+    sound = _ahead(num_lookahead_tokens=0)
     params = attrs.evolve(sound.before.requests[A].sampling_params, max_tokens=1)
     return change(sound, after=with_request(sound.after, A, sampling_params=params))
 
@@ -144,7 +142,7 @@ BROKEN_DRAFTS: dict[str, Callable[[], Changed]] = {
     "INV-DRAFT-04": _fewer_drafts_than_the_batch_allows,
     "INV-DRAFT-05": _skipped_though_one_can_use_them,
     "INV-DRAFT-06": _ends_where_the_drafter_reads,
-    "INV-DRAFT-07": _not_padded,
+    "INV-DRAFT-07": _padded_though_the_size_depends_on_the_batch,
     "INV-ASYNC-01": _placeholder_too_few,
     "INV-ASYNC-02": _decoded_before_its_turn,
     "INV-ASYNC-03": _planned_behind_its_end,

@@ -192,7 +192,7 @@ def _events_go_out_twice() -> Changed:
 
 
 def _key_is_lost() -> Changed:
-    sound = _answered()
+    sound = _added()
     cached = sound.after.kv.pool.cached
     return change(sound, after=with_pool(sound.after, cached=cached.delete(next(iter(cached)))))
 

@@ -125,8 +125,8 @@ def _row_cut_for_nothing() -> Changed:
 
 def _passed_over() -> Changed:
     sound = run(busy_state(), Schedule())
-    output = sound.after.progress[A].output_token_ids.append(1)
-    return change(sound, after=with_progress(sound.after, A, output_token_ids=output))
+    output = sound.before.progress[A].output_token_ids.append(1)
+    return change(sound, before=with_progress(sound.before, A, output_token_ids=output))
 
 
 def _row_described_twice() -> Changed:

@@ -7,8 +7,9 @@ from pyrsistent import pset
 
 from kvsched_fp import RequestStatus, SchedulerState, SchedulingPolicy
 from kvsched_fp.ids import BlockId, BlockKey, RequestId
+from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import PrefixCacheStats
-from kvsched_fp.progress import PrefillStats
+from kvsched_fp.progress import PrefillStats, RequestEvent, RequestEventType
 from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry
 
 from .good import (
@@ -28,6 +29,8 @@ from .good import (
     with_request,
     with_table,
 )
+
+from .good_features import adapted_state, ahead_state, constrained_state, drafting_state, parked_state
 
 STRANGER = RequestId("stranger")
 FOREIGN_KEY = BlockKey(bytes(20))
@@ -92,8 +95,8 @@ def _fresh_with_a_preemption() -> SchedulerState:
     return with_progress(busy_state(), D, num_preemptions=1)
 
 
-def _preempted_with_computed_tokens() -> SchedulerState:
-    return with_progress(deferred_state(), B, num_computed_tokens=4)
+def _preempted_and_not_counted() -> SchedulerState:
+    return with_progress(deferred_state(), B, num_preemptions=0)
 
 
 def _running_with_nothing_computed() -> SchedulerState:
@@ -253,6 +256,75 @@ def _stats_without_logging() -> SchedulerState:
     return attrs.evolve(state, config=attrs.evolve(state.config, log_stats=False))
 
 
+def _waiting_for_a_grammar_and_not_deferred() -> SchedulerState:
+    return attrs.evolve(constrained_state(), deferred=pset())
+
+
+def _with_computed_tokens_among_those_without() -> SchedulerState:
+    state = parked_state()
+    return attrs.evolve(state, waiting=_queue(state, A), kv_holding_waiting=FCFSQueue())
+
+
+def _one_adapter_too_many() -> SchedulerState:
+    state = adapted_state()
+    return attrs.evolve(state, config=attrs.evolve(state.config, max_loras=1))
+
+
+def _scheduled_before_it_is_queued() -> SchedulerState:
+    state = parked_state()
+    queued, scheduled = (
+        RequestEvent(kind, 0.0) for kind in (RequestEventType.QUEUED, RequestEventType.SCHEDULED)
+    )
+    return with_progress(state, B, events=(scheduled, queued, scheduled))
+
+
+def _one_placeholder_too_many() -> SchedulerState:
+    state = ahead_state()
+    num_placeholders = state.progress[A].num_output_placeholders
+    return with_progress(state, A, num_output_placeholders=num_placeholders + 1)
+
+
+def _two_tokens_behind() -> SchedulerState:
+    state = ahead_state()
+    return with_progress(state, A, num_computed_tokens=state.progress[A].num_computed_tokens - 1)
+
+
+def _one_draft_too_many() -> SchedulerState:
+    return with_progress(ahead_state(), A, spec_token_ids=(1, 2, 3))
+
+
+def _never_decoded_again() -> SchedulerState:
+    return with_progress(ahead_state(), A, next_decode_eligible_step=99)
+
+
+def _computed_ahead_of_nothing() -> SchedulerState:
+    return with_progress(drafting_state(), A, num_computed_tokens=8)
+
+
+def _waiting_for_input_and_not_counted() -> SchedulerState:
+    return attrs.evolve(parked_state(), num_waiting_for_input=0)
+
+
+def _input_for_no_session() -> SchedulerState:
+    return with_progress(parked_state(), B, chunks=(None,))
+
+
+def _stopped_with_nothing_left() -> SchedulerState:
+    return with_progress(parked_state(), A, num_computed_tokens=7)
+
+
+def _running_without_its_grammar() -> SchedulerState:
+    return with_progress(constrained_state(), A, grammar=None)
+
+
+def _error_of_one_that_runs() -> SchedulerState:
+    return attrs.evolve(constrained_state(), grammar_errors=OrderedMap({A: "no such grammar"}))
+
+
+def _drafts_without_a_drafter() -> SchedulerState:
+    return with_progress(busy_state(), D, spec_token_ids=(1,))
+
+
 BROKEN_STATES: dict[str, Callable[[], SchedulerState]] = {
     "INV-QUEUE-01": _one_too_few_running,
     "INV-QUEUE-02": _too_many_running,
@@ -263,17 +335,31 @@ BROKEN_STATES: dict[str, Callable[[], SchedulerState]] = {
     "INV-QUEUE-07": _entry_with_another_priority,
     "INV-QUEUE-08": _unsorted_by_priority,
     "INV-QUEUE-09": _later_one_first,
+    "INV-QUEUE-10": _waiting_for_a_grammar_and_not_deferred,
+    "INV-QUEUE-11": _with_computed_tokens_among_those_without,
+    "INV-QUEUE-12": _one_adapter_too_many,
     "INV-PROGRESS-01": _computed_more_than_known,
     "INV-PROGRESS-02": _fresh_with_a_preemption,
-    "INV-PROGRESS-03": _preempted_with_computed_tokens,
+    "INV-PROGRESS-03": _preempted_and_not_counted,
     "INV-PROGRESS-04": _running_with_nothing_computed,
     "INV-PROGRESS-05": _chunk_without_a_rest,
     "INV-PROGRESS-06": _live_behind_its_end,
     "INV-PROGRESS-07": _stats_after_the_output,
+    "INV-PROGRESS-08": _scheduled_before_it_is_queued,
     "INV-FLIGHT-01": _lost_step,
     "INV-FLIGHT-02": _charged_twice,
     "INV-FLIGHT-03": _running_with_stale_output,
     "INV-HASH-01": _missing_hash,
+    "INV-AHEAD-01": _one_placeholder_too_many,
+    "INV-AHEAD-02": _two_tokens_behind,
+    "INV-AHEAD-03": _one_draft_too_many,
+    "INV-AHEAD-04": _never_decoded_again,
+    "INV-AHEAD-05": _computed_ahead_of_nothing,
+    "INV-SESSION-01": _waiting_for_input_and_not_counted,
+    "INV-SESSION-02": _input_for_no_session,
+    "INV-SESSION-03": _stopped_with_nothing_left,
+    "INV-GRAMMAR-01": _running_without_its_grammar,
+    "INV-GRAMMAR-02": _error_of_one_that_runs,
     "INV-BLOCK-01": _more_free_blocks_than_there_are,
     "INV-BLOCK-02": _held_null_block,
     "INV-BLOCK-03": _one_reference_too_few,
@@ -293,5 +379,6 @@ BROKEN_STATES: dict[str, Callable[[], SchedulerState]] = {
     "INV-COUNT-01": _more_executed_than_planned,
     "INV-COUNT-02": _equal_add_numbers,
     "INV-COUNT-03": _stats_without_logging,
+    "INV-COUNT-04": _drafts_without_a_drafter,
 }
 """Invariant id -> how to make the state."""

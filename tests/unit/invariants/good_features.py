@@ -20,7 +20,7 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.request import LoRA
 from tests.unit.worlds import drain, make_request, make_state, plan_steps, run_step, run_together
 
-from .good import A, B, busy_config
+from .good import A, busy_config
 
 ONLY_ONES = AutomatonGrammar((((1, 0),),))
 """Allows the token 1, as often as you like."""
@@ -98,7 +98,7 @@ def constrained_state(**changes: Any) -> SchedulerState:
 
 def failing_state() -> SchedulerState:
     """Make a state in which the next update ends `b`, which cannot have its grammar."""
-    return apply(constrained_state(), GrammarFailed(B, "no such grammar"), Schedule())
+    return apply(constrained_state(), GrammarFailed(RequestId("b"), "no such grammar"), Schedule())
 
 
 def adapted_state() -> SchedulerState:

@@ -18,12 +18,14 @@ from kvsched_fp import (
 from kvsched_fp.invariants import CATALOGUE, Cost, StepInvariant, check_cheap, check_full_step
 from tests.unit.worlds import make_request
 
+from .broken_drafts import BROKEN_DRAFTS
 from .broken_results import BROKEN_RESULTS
 from .broken_schedules import BROKEN_SCHEDULES
+from .broken_sessions import BROKEN_SESSIONS
 from .good import answer, busy_state, deferred_state, pressed_state, ready_state
 
 STEP_INVARIANTS = {entry.invariant_id: entry for entry in CATALOGUE if isinstance(entry, StepInvariant)}
-BROKEN_STEPS = BROKEN_SCHEDULES | BROKEN_RESULTS
+BROKEN_STEPS = BROKEN_SCHEDULES | BROKEN_RESULTS | BROKEN_DRAFTS | BROKEN_SESSIONS
 
 
 def _num_cheap(event: Event) -> int:

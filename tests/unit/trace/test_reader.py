@@ -216,3 +216,25 @@ def test_brackets_in_texts_do_not_count_as_nesting(trace: Path) -> None:
 
     assert verdict.divergence is None
     assert len(read_values(trace)) - 1 == verdict.num_events
+
+
+def test_a_file_that_ends_in_the_middle_of_a_line(trace: Path) -> None:
+    """Wherever it was cut, the error names the last line, and says that it is not whole."""
+    content = trace.read_bytes()
+    lines = content.splitlines(keepends=True)
+    for num_missing in range(2, len(lines[-1])):
+        trace.write_bytes(content[:-num_missing])
+        error = _error(trace)
+
+        assert (len(lines), "line") == (error.line, error.field)
+        assert "the file ends in the middle of it" in error.allowed
+
+
+def test_a_last_line_without_an_end(trace: Path) -> None:
+    """It counts if it is whole."""
+    content = trace.read_bytes()
+    trace.write_bytes(content[:-1])
+    with open_trace_reader(trace) as opened:
+        verdict = check_trace(opened)
+
+    assert (content.count(b"\n") - 1, None) == (verdict.num_events, verdict.divergence)
