@@ -1,8 +1,8 @@
 """The way into the command `kvsched-fp`: Ctrl-C ends it quietly from its first moment on.
 
-It is installed beside the package, as `kvsched_fp_command` (`pyproject.toml`), and imports nothing at its head
-that Python has not imported already: whoever imports anything from the package imports all of the machine
-first, and for as long as that takes, Ctrl-C would show where in the imports Python was.
+It is installed beside the package, as `kvsched_fp_command` (`pyproject.toml`), and imports nothing at its
+head that Python has not imported already: whoever imports anything from the package imports all of the
+machine first, and for as long as that takes, Ctrl-C would show where in the imports Python was.
 
 `python -m kvsched_fp_command` is the command, too.
 """
