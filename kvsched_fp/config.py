@@ -2,8 +2,8 @@
 
 Upstream: `config/scheduler.py::SchedulerConfig`, `config/cache.py::CacheConfig`,
 `config/speculative.py::SpeculativeConfig`, `config/parallel.py::ParallelConfig`,
-`config/lora.py::LoRAConfig` and the arguments of `v1/core/kv_cache_manager.py::KVCacheManager`, flattened to
-what decides a step.
+`config/lora.py::LoRAConfig` and the arguments of `v1/core/kv_cache_manager.py::KVCacheManager`, flattened
+to what decides a step.
 """
 
 import enum

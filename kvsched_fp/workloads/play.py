@@ -39,8 +39,8 @@ from kvsched_fp.workloads.stub import StepInFlight, StubModel, sampling_request_
 
 DEFAULT_MAX_WAITING = 256
 """Requests that may wait inside the scheduler."""
-MAX_STAGES = 1024
-"""The most stages of a pipeline, so that what is in flight stays small."""
+MAX_STAGES = 64
+"""The most stages of a pipeline, so that the empty steps that fill it stay few."""
 
 
 @attrs.frozen

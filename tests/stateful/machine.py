@@ -2,6 +2,8 @@
 
 import pickle
 from collections import Counter
+from collections.abc import Iterator
+from itertools import count, cycle
 from typing import ClassVar
 
 import attrs
@@ -14,6 +16,8 @@ from kvsched_fp import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     InvalidEvent,
     PauseState,
     ResetPrefixCache,
@@ -22,22 +26,31 @@ from kvsched_fp import (
     SchedulerState,
     SchedulingPolicy,
     SetPauseState,
-    StepResult,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
     explain,
     initial_state,
     step,
 )
+from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.invariants import check_cheap, check_full, check_full_step
+from kvsched_fp.progress import num_known_tokens
+from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import live_request_ids
 
+from .clients import Clients
+from .outside import GRAMMARS, draft_behind, draft_in_flight, make_result
 from .situations import situations_of
-from .worlds import PLAIN, Answers, Kind, Play, Wish, World, asked, plays, worlds
+from .worlds import PLAIN, GrammarWish, Kind, Play, Wish, World, asked, plays, worlds
 from .wrong_events import wrong_events
 
 MAX_IN_FLIGHT = 4
 MAX_LIVE = 6
+
+DRAINING = Play(moves="", throttle=False, say=[(PLAIN,) * 4], drafts=[(PLAIN,)], obeys=True, knows=False)
+"""How things go on at the end."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -51,12 +64,13 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self._clients = Clients()
+        self._clock: Iterator[int] = count()
         self._num_requests = 0
         self._num_answers = 0
-        # Per step in flight, the rows that sample: those that computed the last known token.
+        # Per step in flight, the rows that sample: those that computed the last token that is there.
         self._sampling: dict[StepId, list[RequestId]] = {}
-        self._told: dict[RequestId, list[int]] = {}
-        self._ended: set[RequestId] = set()
+        self._without_grammar: set[RequestId] = set()
         self._is_whole = False
 
     @initialize(world=worlds(), asked=asked(), play=plays())
@@ -74,9 +88,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             if wish.old_id:
                 request = attrs.evolve(request, request_id=self._old_id(request.request_id))
             self._num_requests += 1
-            self._told[request.request_id] = []
-            self._ended.discard(request.request_id)
+            self._clients.ask(request.request_id)
+            self._without_grammar.discard(request.request_id)
+            if wish.grammar is GrammarWish.FAILS:
+                self._without_grammar.add(request.request_id)
             self._apply(AddRequest(request))
+            if wish.grammar is not GrammarWish.LATE:
+                self._compile(request.request_id)
             if self.world.kind is Kind.RISING:
                 # One by one: among the running, the least important then stand first.
                 self._play(attrs.evolve(play, moves="SR"))
@@ -95,6 +113,29 @@ class SchedulerMachine(RuleBasedStateMachine):
         ids = live_request_ids(self.state)
         request_ids = tuple(ids[index % len(ids)] for index in which) or None
         self._apply(FinishRequests(request_ids))
+        self._play(play)
+
+    @precondition(lambda self: self._waiting_for_grammars())
+    @rule(play=plays())
+    def compile(self, play: Play) -> None:
+        """Compile the grammars that are late."""
+        self._compile(*self._waiting_for_grammars())
+        self._play(play)
+
+    @precondition(lambda self: self._open_sessions())
+    @rule(
+        which=st.integers(0, MAX_LIVE - 1),
+        asked=asked(),
+        is_end=st.sampled_from([False, False, True]),
+        play=plays(),
+    )
+    def say_more(self, which: int, asked: list[Wish], is_end: bool, play: Play) -> None:
+        """Send the next input of a session, or its end."""
+        sessions = self._open_sessions()
+        for wish in asked[:2]:
+            request_id = sessions[which % len(sessions)]
+            if request_id in self._open_sessions():
+                self._say(request_id, wish, is_end=is_end)
         self._play(play)
 
     @rule(everything=st.booleans(), asked=asked(), paused=plays(), then=plays())
@@ -130,64 +171,131 @@ class SchedulerMachine(RuleBasedStateMachine):
             return  # what went wrong is reported already
         if self.state.pause_state is not PauseState.UNPAUSED:
             self._apply(SetPauseState(PauseState.UNPAUSED))
-        if rivals := self._rivals():
-            self._apply(FinishRequests(rivals))
+        if endless := self._endless():
+            self._apply(FinishRequests(endless))
+        self._compile(*self._waiting_for_grammars(), fully=False)
+        for request_id in self._open_sessions():
+            self._say(request_id, None, is_end=True)
         for _ in range(self._most_steps()):
             if not self.state.requests and not self.state.in_flight:
                 break
             if self.state.requests and len(self.state.in_flight) < MAX_IN_FLIGHT:
                 self._apply(Schedule(), fully=False)
-            self._answer([(PLAIN,)], fully=False)
+            self._answer(DRAINING, fully=False)
 
         assert not live_request_ids(self.state)
-        assert self._told.keys() == self._ended
+        assert self._clients.asked == self._clients.ended
         assert self.world.config.num_blocks - 1 == self.state.kv.pool.num_free_blocks
 
-    def _rivals(self) -> list[RequestId]:
-        """List the live requests that rank with an earlier one: both may never end (deviation D-10)."""
-        if self.world.config.policy is SchedulingPolicy.FCFS:
-            return []
+    def _endless(self) -> list[RequestId]:
+        """List the live requests that may never end.
+
+        Of requests with equal ranks, both may throw each other out (deviation D-10). A session that is as
+        long as max_model_len may have a last token that is never computed (deviations D-06 and D-11).
+        """
+        by_priority = self.world.config.policy is SchedulingPolicy.PRIORITY
         first_of_rank: dict[tuple[int, float], RequestId] = {}
-        rivals = []
+        endless = []
         for request_id in live_request_ids(self.state):
-            request = self.state.requests[request_id]
-            if first_of_rank.setdefault((request.priority, request.arrival_time), request_id) != request_id:
-                rivals.append(request_id)
-        return rivals
+            request, progress = self.state.requests[request_id], self.state.progress[request_id]
+            rank = (request.priority, request.arrival_time)
+            is_rival = by_priority and first_of_rank.setdefault(rank, request_id) != request_id
+            is_long = num_known_tokens(request, progress) >= self.world.longest_prompt
+            if is_rival or (request.resumable and (is_long or any(progress.chunks))):
+                endless.append(request_id)
+        return endless
 
     def _most_steps(self) -> int:
         config = self.world.config
         longest = 2 * config.max_model_len + MAX_IN_FLIGHT
-        return 10 + (len(self.state.requests) + 1) * longest * config.prefill_schedule_interval
+        pace = config.local_prefill_interval * config.pipeline_parallel_size
+        return 10 + (len(self.state.requests) + 1) * longest * pace
 
     def _old_id(self, default: RequestId) -> RequestId:
-        """Give an id that was used before; what is in flight of it would be charged to the new life."""
-        for request_id in sorted(self._ended, reverse=True):
-            if not any(request_id in output.num_scheduled_tokens for output in self.state.in_flight):
+        """Give an id that was used before; what is pending of it would be charged to the new life."""
+        for request_id in sorted(self._clients.ended, reverse=True):
+            in_flight = any(request_id in output.num_scheduled_tokens for output in self.state.in_flight)
+            if not in_flight and request_id not in self.state.grammar_errors:
                 return request_id
         return default
+
+    def _waiting_for_grammars(self) -> list[RequestId]:
+        progress_of = self.state.progress
+        return [
+            request_id
+            for request_id in live_request_ids(self.state)
+            if progress_of[request_id].status is RequestStatus.WAITING_FOR_GRAMMAR
+            and progress_of[request_id].grammar is None
+        ]
+
+    def _compile(self, *request_ids: RequestId, fully: bool = True) -> None:
+        """Answer those of the requests that wait for a grammar."""
+        for request_id in set(self._waiting_for_grammars()).intersection(request_ids):
+            event: Event = GrammarReady(request_id, GRAMMARS[self._num_requests % len(GRAMMARS)])
+            if request_id in self._without_grammar:
+                event = GrammarFailed(request_id, "no such grammar")
+            self._apply(event, fully=fully)
+
+    def _open_sessions(self) -> list[RequestId]:
+        """List the sessions that have not got their end."""
+        return [
+            request_id
+            for request_id in live_request_ids(self.state)
+            if self.state.requests[request_id].resumable
+            and self.state.progress[request_id].chunks[-1:] != (None,)
+        ]
+
+    def _say(self, request_id: RequestId, wish: Wish | None, *, is_end: bool) -> None:
+        session = self.state.requests[request_id]
+        request = attrs.evolve(session, prompt_token_ids=session.prompt_token_ids[:2], resumable=not is_end)
+        if wish is not None:
+            asked = self.world.make_request(self._num_requests, wish)
+            by_priority = self.world.config.policy is SchedulingPolicy.PRIORITY
+            request = attrs.evolve(
+                request,
+                prompt_token_ids=asked.prompt_token_ids[:3],
+                sampling_params=asked.sampling_params,
+                # The reference does not move an entry whose arrival time changes (deviation D-10).
+                arrival_time=session.arrival_time if by_priority else asked.arrival_time,
+            )
+        self._apply(AddRequest(request))
 
     def _play(self, play: Play) -> None:
         for move in play.moves:
             if move == "R":
-                self._answer(play.say)
+                self._answer(play)
             elif len(self.state.in_flight) < MAX_IN_FLIGHT:
                 self._apply(Schedule(play.throttle))
+                self._draft_in_flight(play)
 
-    def _answer(self, say: Answers, *, fully: bool = True) -> None:
-        """Let the oldest step in flight come back, if there is one."""
+    def _draft_in_flight(self, play: Play) -> None:
+        """Let the drafts of the step that was planned become known."""
+        output = self.state.in_flight[-1]
+        is_diffusion = self.world.config.runner_type is RunnerType.DIFFUSION
+        if play.knows and output.scheduled_spec_token_ids and not is_diffusion:
+            drafts = draft_in_flight(self.state, output, play.drafts)
+            self._apply(UpdateDraftsInFlight(output.step_id, drafts))
+
+    def _answer(self, play: Play, *, fully: bool = True) -> None:
+        """Let the oldest step in flight come back, if there is one, and the drafts that follow it."""
         if not self.state.in_flight:
             return
-        step_id = self.state.in_flight[0].step_id
-        sampled = {}
-        for request_id in self._sampling.pop(step_id):
-            sampled[request_id] = say[self._num_answers % len(say)]
-            self._num_answers += 1
-        self._apply(Update(StepResult(step_id=step_id, sampled_token_ids=sampled)), fully=fully)
+        output = self.state.in_flight[0]
+        sampling = self._sampling.pop(output.step_id)
+        first = self._num_answers % len(play.say)
+        say = cycle([*play.say[first:], *play.say[:first]])
+        self._num_answers += len(sampling)
+        result = make_result(self.state, sampling, say, obeys=play.obeys)
+        self._apply(Update(result), fully=fully)
+        drafts = draft_behind(self.state, output, play.drafts)
+        if drafts:
+            self._apply(UpdateDrafts(drafts), fully=fully)
 
     def _apply(self, event: Event, *, fully: bool = True) -> None:
         """Send an event, and check everything that can be checked about it."""
         self._is_whole = False
+        if hasattr(event, "time"):
+            event = attrs.evolve(event, time=float(next(self._clock)))
         before, kept = self.state, self._copy() if fully else self.state
         after, outcome = step(before, event)
         check_cheap(before, event, after, outcome)
@@ -204,12 +312,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.state = after
         if isinstance(event, Schedule):
             self._remember_who_samples()
-        if isinstance(event, FinishRequests):
-            self._ended.update(
-                request_id for request_id in before.requests if request_id not in after.requests
-            )
         if isinstance(event, Update):
-            self._listen()
+            self._clients.listen(before, after)
+        else:
+            self._clients.see_gone(before, after)
+        self._clients.compare(before, after)
         self._is_whole = True
 
     def _explain(self, event: Event, outcome: object) -> None:
@@ -233,15 +340,3 @@ class SchedulerMachine(RuleBasedStateMachine):
             for request_id in output.num_scheduled_tokens
             if not self.state.progress[request_id].is_prefill_chunk
         ]
-
-    def _listen(self) -> None:
-        """Be the clients: keep what each request was told, and compare it with what the scheduler knows."""
-        for client in self.state.emitted.clients.values():
-            for output in client.outputs:
-                assert output.request_id not in self._ended
-
-                self._told[output.request_id].extend(output.new_token_ids)
-                if output.finish_reason is not None:
-                    self._ended.add(output.request_id)
-        for request_id, progress in self.state.progress.items():
-            assert self._told[request_id] == list(progress.output_token_ids)

@@ -21,13 +21,15 @@ from kvsched_fp import (
     Schedule,
     SchedulerState,
     SchedulingPolicy,
-    SetPauseState,
     Update,
     schedule,
 )
 from kvsched_fp.invariants import Step, observe
+from kvsched_fp.invariants.on_step.budgets import is_used_up
 from kvsched_fp.kvcache.pool import as_tuple
 from kvsched_fp.progress import num_known_tokens
+
+from .situations_of_features import SITUATIONS_OF_FEATURES, situations_of_features
 
 SITUATIONS = (
     "added: an id whose last end is not told yet",
@@ -67,6 +69,7 @@ SITUATIONS = (
     "stopped: max_tokens",
     "stopped: max_model_len",
     "stopped: repetition",
+    *SITUATIONS_OF_FEATURES,
 )
 """All of them; a test run must reach each."""
 
@@ -76,6 +79,7 @@ def situations_of(
 ) -> Iterator[str]:
     """Name the situations that one event shows."""
     step = observe(before, event, after, outcome)
+    yield from situations_of_features(step)
     match event:
         case Schedule():
             yield from _preemptions(step)
@@ -100,8 +104,6 @@ def situations_of(
                 yield "reset: running ones preempted"
             if before.kv.pool.cached:
                 yield "reset: done" if outcome else "reset: refused"
-        case SetPauseState():
-            pass
 
 
 def _preemptions(step: Step) -> Iterator[str]:
@@ -127,6 +129,8 @@ def _was_placed(step: Step, victim: Any) -> bool:
     so the pass had come by.
     """
     before = step.before
+    if _may_wait(before):
+        return False
     request, progress = before.requests[victim], before.progress[victim]
     num_known = num_known_tokens(request, progress)
     num_slots = len(before.kv.tables[victim][0].block_ids) * before.config.block_size
@@ -144,6 +148,8 @@ def _preempted_itself(step: Step) -> bool:
     No block was free, it needed one, and no row before it took one: so nobody before it preempted it.
     """
     before, victim = step.before, step.victims[0]
+    if _may_wait(before):
+        return False
     progress = before.progress[victim]
     num_slots = len(before.kv.tables[victim][0].block_ids) * before.config.block_size
     ahead = before.running[: before.running.index(victim)]
@@ -163,6 +169,12 @@ def _preempted_itself(step: Step) -> bool:
     )
 
 
+def _may_wait(state: SchedulerState) -> bool:
+    """Tell whether a running request may be passed over, or computed no further than it could be."""
+    config = state.config
+    return config.async_scheduling or config.num_spec_tokens > 0
+
+
 def _rows_behind(step: Step, victim: Any) -> bool:
     running = step.before.running
     behind = running[running.index(victim) + 1 :]
@@ -179,7 +191,7 @@ def _admissions(step: Step) -> Iterator[str]:
         if num_hit_tokens:
             yield "admitted: prefix hit"
             num_known = num_known_tokens(request, progress)
-            last_key = progress.block_hashes[-1] + bytes(4)
+            last_key = progress.block_hashes[-1] + bytes(4) if progress.block_hashes else None
             if num_hit_tokens == num_known - block_size and last_key in before.kv.pool.cached:
                 yield "admitted: full hit, last token computed again"
     for key, blocks in before.kv.pool.cached.items():
@@ -208,19 +220,24 @@ def _refusals(step: Step) -> Iterator[str]:
         if _differs(step, attrs.evolve(before, pause_state=PauseState.UNPAUSED)):
             yield f"paused: {'all' if before.pause_state is PauseState.PAUSED_ALL else 'new ones'}"
         return
-    if after.deferred:
+    if any(
+        after.progress[request_id].status is RequestStatus.PREEMPTED
+        and after.progress[request_id].num_stale_output_tokens
+        and not after.progress[request_id].drop_stale_output
+        for request_id in after.deferred
+    ):
         yield "refused: late output first"
     refusals = []
     if _differs(step, attrs.evolve(before, last_prefill_step=-1000), throttle_prefills=False):
         refusals.append("refused: prompts are held back")
     if not step.victims and len(after.waiting) > len(after.deferred):
-        has_budget = step.output.total_num_scheduled_tokens < config.token_budget
-        if has_budget and len(after.running) == config.max_num_active:
+        has_budget = not is_used_up(step)
+        if has_budget and len(after.running) + before.num_waiting_for_input >= config.max_num_active:
             refusals.append("refused: no seat")
         for name, changes in _LIFTED.items():
             if _differs(step, _with_config(before, **changes)):
                 refusals.append(name)
-        if has_budget and not refusals:
+        if has_budget and not refusals and not _may_wait(before):
             refusals.append("refused: blocks")
     yield from refusals
 
@@ -268,8 +285,10 @@ def _results(step: Step) -> Iterator[str]:
             continue
         if earlier.status is RequestStatus.PREEMPTED:
             yield "result: ends a request that waits"
-        if len(output.new_token_ids) < len(sampled[request_id]):
+        if len(output.new_token_ids) < len(sampled.get(request_id, ())):
             yield "result: cut behind the end"
+        if not output.new_token_ids or output.finish_reason is FinishReason.ERROR:
+            continue  # those are of an engine with features
         num_output_tokens = len(earlier.output_token_ids) + len(output.new_token_ids)
         yield f"stopped: {_stop(output, num_output_tokens, request.sampling_params.max_tokens)}"
 

@@ -14,7 +14,11 @@ import attrs
 from hypothesis import strategies as st
 
 from kvsched_fp import RepetitionDetection, Request, SamplingParams, SchedulerConfig, SchedulingPolicy
+from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId
+from kvsched_fp.request import LoRA
+
+from .features import Features, features, make_room
 
 EOS, STOP, PLAIN, OTHER = 3, 2, 0, 1
 """The tokens of every world. The two plain ones stop nothing, unless they repeat."""
@@ -38,6 +42,19 @@ class Kind(enum.Enum):
     """It is hard to get in: reserve, watermark, whole prompts."""
 
 
+class GrammarWish(enum.Enum):
+    """What becomes of the grammar of a request."""
+
+    NONE = "none"
+    """It needs none."""
+    AT_ONCE = "at once"
+    """It is there at once."""
+    LATE = "late"
+    """It comes some time."""
+    FAILS = "fails"
+    """It cannot be compiled, as is known at once."""
+
+
 @attrs.frozen
 class Wish:
     """A request, as far as it does not depend on the world."""
@@ -56,6 +73,14 @@ class Wish:
     """The other fields of its `SamplingParams`."""
     old_id: bool
     """Use the id of a request that has ended."""
+    adapter: int
+    """The adapter that it needs, if there are any; 0 for none."""
+    resumable: bool
+    """Whether it is a session, if there are any."""
+    canvas: dict[str, Any]
+    """Its canvas, if the model has one."""
+    grammar: GrammarWish
+    """The grammar that it needs, if there are any."""
 
 
 @attrs.frozen
@@ -68,6 +93,8 @@ class World:
     """Of the scheduler."""
     longest_prompt: int
     """The longest prompt that always ends, in tokens."""
+    features: Features
+    """What the engine does besides."""
 
     def make_request(self, number: int, wish: Wish) -> Request:
         """Make the how many-th request of a wish."""
@@ -77,15 +104,36 @@ class World:
         if self.kind is Kind.RISING:
             share, max_tokens, fields = share / 2, 40, {**fields, "priority": -number}
         max_tokens = max(max_tokens, wish.params.get("min_tokens", 0))
+        params = wish.params
+        if self.config.runner_type is RunnerType.POOLING:
+            max_tokens, params = 1, {}
+        if self.features.sessions and wish.resumable and "min_tokens" not in params:
+            max_tokens = min(max_tokens, 3)  # so that it goes on often
         num_tokens = int(share * self.longest_prompt)
         if wish.whole_blocks or self.kind is Kind.SHARING:
             num_tokens -= num_tokens % self.config.block_size
+            # Where decodes are padded, so is a prompt of which all but one token can be cached.
+            num_tokens += num_tokens < self.longest_prompt and self.config.num_spec_tokens > 0
         return Request(
             request_id=RequestId(f"r{number}"),
             prompt_token_ids=TEXTS[wish.text][: max(num_tokens, 1)],
-            sampling_params=SamplingParams(max_tokens=max_tokens, **wish.params),
+            sampling_params=SamplingParams(max_tokens=max_tokens, **params),
+            **self._extras(wish),
             **fields,
         )
+
+    def _extras(self, wish: Wish) -> dict[str, Any]:
+        """Give the fields that only an engine with features looks at."""
+        extras: dict[str, Any] = {"pooling": self.config.runner_type is RunnerType.POOLING}
+        if self.config.max_loras is not None and wish.adapter:
+            extras["lora"] = LoRA(f"adapter {wish.adapter}", wish.adapter)
+        if self.features.sessions:
+            extras["resumable"] = wish.resumable
+        if self.features.grammars:
+            extras["needs_grammar"] = wish.grammar is not GrammarWish.NONE
+        if self.config.runner_type is RunnerType.DIFFUSION:
+            extras |= wish.canvas
+        return extras
 
 
 @st.composite
@@ -96,8 +144,8 @@ def worlds(draw: st.DrawFn) -> World:
     where nothing can cut it: the reference keeps a position for the sampled token of every running request,
     and never computes the last token of such a prompt once a chunk of it has run.
     """
-    kind = draw(st.sampled_from(_KINDS))
-    values: dict[str, Any] = {**draw(_FREE), **draw(_OF_KIND[kind])}
+    kind, besides = draw(st.sampled_from(_KINDS)), draw(features())
+    values: dict[str, Any] = {**draw(_FREE), **draw(_OF_KIND[kind]), **besides.config}
     max_model_len = (values["num_blocks"] - 1) * values["block_size"]
     if not values["enable_chunked_prefill"]:
         # Half a pool, so that the budget, which is as long, is used up before the pool is.
@@ -108,11 +156,13 @@ def worlds(draw: st.DrawFn) -> World:
     # Rows need a position each.
     values["max_num_batched_tokens"] = max(values["max_num_batched_tokens"], values["max_num_seqs"])
     values["long_prefill_token_threshold"] = min(values["long_prefill_token_threshold"], max_model_len)
+    make_room(values, max_model_len)
     can_be_cut = values["enable_chunked_prefill"] or values["long_prefill_token_threshold"] > 0
     return World(
         kind=kind,
         config=SchedulerConfig(max_model_len=max_model_len, **values),
         longest_prompt=max_model_len - can_be_cut,
+        features=besides,
     )
 
 
@@ -228,6 +278,15 @@ def asked() -> st.SearchStrategy[list[Wish]]:
         max_tokens=st.sampled_from([20, 6, 40, 3, 1]),
         params=_WAYS_TO_STOP,
         old_id=st.sampled_from([False, False, True]),
+        adapter=st.sampled_from([1, 2, 3, 0]),
+        resumable=st.sampled_from([True, True, False]),
+        canvas=st.fixed_dictionaries(
+            {
+                "canvas_length": st.sampled_from([None, 1, 2]),
+                "max_denoise_steps": st.sampled_from([None, 1, 2, 3]),
+            }
+        ),
+        grammar=st.sampled_from(GrammarWish),
     )
     return st.lists(wish, min_size=1, max_size=3)
 
@@ -259,7 +318,13 @@ class Play:
     throttle: bool
     """Whether prompts are held back by the cadence, all the while."""
     say: Answers
-    """What the model says."""
+    """What the model says; how long it is says how many drafts are accepted."""
+    drafts: Answers
+    """What is drafted, where there is a drafter."""
+    obeys: bool
+    """Whether the model keeps to the grammars."""
+    knows: bool
+    """Whether drafts of steps in flight become known."""
 
 
 def plays() -> st.SearchStrategy[Play]:
@@ -270,4 +335,12 @@ def plays() -> st.SearchStrategy[Play]:
         moves=st.builds(mul, pattern, st.sampled_from([1, 2, 4])),
         throttle=st.sampled_from([False, False, False, True]),
         say=answers(),
+        drafts=st.lists(_DRAFTS, min_size=1, max_size=3),
+        obeys=st.sampled_from([True, True, False]),
+        knows=st.booleans(),
     )
+
+
+_DRAFTS = st.sampled_from(
+    [(PLAIN, OTHER, PLAIN), (OTHER,), (), (PLAIN, PLAIN), (EOS, OTHER), (PLAIN, -1, -1), (OTHER, STOP)]
+)

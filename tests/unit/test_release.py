@@ -1,8 +1,10 @@
 """Giving back what one request holds."""
 
+import attrs
 import pytest
 
 from kvsched_fp import (
+    AutomatonGrammar,
     RequestStatus,
     SchedulerState,
     StepResult,
@@ -10,10 +12,11 @@ from kvsched_fp import (
     finish_requests,
     reset_prefix_cache,
     schedule,
+    set_grammar,
     update,
 )
 from kvsched_fp.ids import RequestId, StepId
-from kvsched_fp.progress import PrefillStats
+from kvsched_fp.progress import PrefillStats, RequestEvent, RequestEventType
 from tests.unit.worlds import (
     batch,
     blocks_of,
@@ -79,6 +82,30 @@ def test_preempted_request_loses_its_drafts_and_placeholders() -> None:
     assert (1, (-1, -1)) == (before.num_output_placeholders, before.spec_token_ids)
     assert (0, ()) == (progress.num_output_placeholders, progress.spec_token_ids)
     assert (8, 8) == (progress.num_in_flight_tokens, progress.num_stale_output_tokens)
+
+
+def test_preempted_request_keeps_everything_else() -> None:
+    """[M-REL-01] Its grammar stands behind its output, and what was counted of it stays."""
+    config = make_config(
+        usable_blocks=5, num_spec_tokens=2, spec_decode_metrics="summary", log_request_events=True
+    )
+    requests = [make_request("a"), make_request("b", needs_grammar=True, resumable=True)]
+    grammar = AutomatonGrammar([[(7, 1)], [(8, 1), (9, 1)]])
+    state = run_steps(set_grammar(make_state(config, *requests), B, grammar), 2)
+    before = add_request(state, make_request("b", 2, resumable=True))
+    after, output = schedule(before, time=5.0)
+    old, new = before.progress[B], after.progress[B]
+    changes = {
+        "status": RequestStatus.PREEMPTED,
+        "num_computed_tokens": 0,
+        "num_preemptions": 1,
+        "drop_stale_output": False,
+        "events": (*old.events, RequestEvent(RequestEventType.PREEMPTED, 5.0)),
+    }
+
+    assert (B,) == output.preempted_request_ids
+    assert (AutomatonGrammar(grammar.moves, 1), 1) == (old.grammar, len(old.chunks))
+    assert attrs.evolve(old, **changes) == new
 
 
 @pytest.mark.parametrize(("policy", "order"), [("fcfs", ["b", "c"]), ("priority", ["c", "b"])])

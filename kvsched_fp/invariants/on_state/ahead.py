@@ -115,9 +115,9 @@ def _decodes_again_soon(state: SchedulerState) -> str | None:
     "There is nothing else to compute there.",
 )
 def _drafts_are_ahead(state: SchedulerState) -> str | None:
-    if state.config.async_scheduling:
-        return None
-    live_rows = _live_rows(state) if state.config.num_spec_tokens else {}
+    if state.config.async_scheduling or state.config.num_spec_tokens == 0:
+        return None  # without a drafter, INV-PROGRESS-01 says it
+    live_rows = _live_rows(state)
     for request_id, progress in state.progress.items():
         num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
         num_drafts = sum(row.num_drafts for row in live_rows.get(request_id, ()))

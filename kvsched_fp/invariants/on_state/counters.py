@@ -3,7 +3,6 @@
 from kvsched_fp.config import SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.outputs import PrefixCacheStats
-from kvsched_fp.progress import Progress
 from kvsched_fp.state import SchedulerState
 
 _NO_STATS = PrefixCacheStats()
@@ -73,7 +72,6 @@ def _kept_for_nobody(state: SchedulerState, config: SchedulerConfig) -> str | No
 )
 def _off_is_empty_in_requests(state: SchedulerState) -> str | None:
     config = state.config
-    default = Progress()
     off = [
         name
         for name, is_on in (
@@ -87,7 +85,7 @@ def _off_is_empty_in_requests(state: SchedulerState) -> str | None:
     keeps_metrics = config.spec_decode_metrics is not SpecDecodeMetricsLevel.NONE
     for request_id, progress in state.progress.items():
         for name in off:
-            if getattr(progress, name) != getattr(default, name):
+            if getattr(progress, name):
                 return f"request {request_id} has {name} {getattr(progress, name)}, which is turned off"
         if (progress.spec_decode_metrics is not None) != keeps_metrics:
             return f"request {request_id} has the metrics {progress.spec_decode_metrics}"

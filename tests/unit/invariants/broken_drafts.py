@@ -72,9 +72,7 @@ def _skipped_though_one_can_use_them() -> Changed:
 def _ends_where_the_drafter_reads() -> Changed:
     sound = run(lookahead_state(), Schedule())
     # The row uses all of the budget, so that nothing else is wrong.
-    config = attrs.evolve(
-        sound.before.config, num_prefill_lookahead_tokens=4, max_num_scheduled_tokens=2
-    )
+    config = attrs.evolve(sound.before.config, num_prefill_lookahead_tokens=4, max_num_scheduled_tokens=2)
     return change(sound, before=attrs.evolve(sound.before, config=config))
 
 

@@ -1,16 +1,26 @@
 """For every invariant about sessions, grammars and what is noted, a step that breaks it and little else."""
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
-from kvsched_fp import FinishReason, GrammarReady, RequestStatus, Schedule
+from kvsched_fp import GrammarReady, RequestStatus, Schedule
 from kvsched_fp.invariants import Step
 from kvsched_fp.progress import RequestEvent, RequestEventType
 from tests.unit.worlds import make_config, make_request, make_state
 
-from .good import A, B, Changed, answer, change, change_output, change_told, run, with_progress, with_request
+from .good import (
+    A,
+    B,
+    Changed,
+    answer,
+    change,
+    change_output,
+    change_told,
+    run,
+    with_progress,
+    with_request,
+)
 from .good_features import (
     ONLY_ONES,
     constrained_state,
@@ -31,12 +41,6 @@ def _under_grammar() -> Step:
     return run(constrained_state(), answer(constrained_state(), a=(1,)))
 
 
-def _changed_output(sound: Step, **changes: Any) -> Changed:
-    """Change the first thing that client 0 is told."""
-    first, *others = sound.after.emitted.clients[0].outputs
-    return change_told(sound, 0, attrs.evolve(first, **changes), *others)
-
-
 def _no_seat_left() -> Changed:
     sound = run(make_state(make_config(), make_request("a")), Schedule())
     config = attrs.evolve(sound.before.config, max_num_active_seqs=1)
@@ -44,8 +48,7 @@ def _no_seat_left() -> Changed:
 
 
 def _grammar_that_is_not_announced() -> Changed:
-    sound = run(constrained_state(), answer(constrained_state(), a=(1,)))
-    sound = run(sound.after, Schedule())
+    sound = run(_under_grammar().after, Schedule())
     return change_output(sound, has_structured_output_requests=False)
 
 
@@ -54,22 +57,16 @@ def _told_and_let_go_on() -> Changed:
     return change(sound, after=with_progress(sound.after, B, status=RequestStatus.WAITING))
 
 
-def _grammar_that_stays_behind() -> Changed:
-    sound = run(constrained_state(), answer(constrained_state(), a=(1,)))
-    return _changed_output(sound, new_token_ids=(1,), finish_reason=None, stop_reason=None, error=None)
-
-
 def _not_allowed_and_goes_on() -> Changed:
-    sound = run(constrained_state(), answer(constrained_state(), a=(1,)))
+    sound = _under_grammar()
     grammar = attrs.evolve(ONLY_ONES, moves=((), ((1, 0),)))
     return change(sound, before=with_progress(sound.before, A, grammar=grammar))
 
 
-def _error_that_is_not_told() -> Changed:
+def _another_error_is_told() -> Changed:
     sound = run(failing_state(), answer(failing_state(), a=(1,)))
-    *others, _ = sound.after.emitted.clients[0].outputs
-    others[0] = attrs.evolve(others[0], finish_reason=None)
-    return change_told(sound, 0, *others)
+    *others, last = sound.after.emitted.clients[0].outputs
+    return change_told(sound, 0, *others, attrs.evolve(last, error="something"))
 
 
 def _stored_in_front() -> Changed:
@@ -106,7 +103,7 @@ BROKEN_SESSIONS: dict[str, Callable[[], Changed]] = {
     "INV-ADMIT-09": _no_seat_left,
     "INV-ANSWER-01": _told_and_let_go_on,
     "INV-ANSWER-02": _not_allowed_and_goes_on,
-    "INV-ANSWER-03": _error_that_is_not_told,
+    "INV-ANSWER-03": _another_error_is_told,
     "INV-INPUT-01": _stored_in_front,
     "INV-INPUT-02": _keeps_the_last_token,
     "INV-INPUT-03": _waits_with_input_in_store,

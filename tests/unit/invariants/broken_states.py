@@ -29,8 +29,14 @@ from .good import (
     with_request,
     with_table,
 )
-
-from .good_features import adapted_state, ahead_state, constrained_state, drafting_state, parked_state
+from .good_features import (
+    adapted_state,
+    ahead_state,
+    answered,
+    constrained_state,
+    drafting_state,
+    parked_state,
+)
 
 STRANGER = RequestId("stranger")
 FOREIGN_KEY = BlockKey(bytes(20))
@@ -285,7 +291,7 @@ def _one_placeholder_too_many() -> SchedulerState:
 
 
 def _two_tokens_behind() -> SchedulerState:
-    state = ahead_state()
+    state = answered(ahead_state())
     return with_progress(state, A, num_computed_tokens=state.progress[A].num_computed_tokens - 1)
 
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import attrs
-
 from kvsched_fp import (
     AddRequest,
     Event,
@@ -18,9 +16,9 @@ from kvsched_fp.config import RunnerType, SpecDecodeMetricsLevel
 from kvsched_fp.grammar import AutomatonGrammar
 from kvsched_fp.ids import RequestId
 from kvsched_fp.request import LoRA
-from tests.unit.worlds import drain, make_request, make_state, plan_steps, run_step, run_together
+from tests.unit.worlds import make_request, make_state, plan_steps, run_step, run_together
 
-from .good import A, busy_config
+from .good import A, answer, busy_config
 
 ONLY_ONES = AutomatonGrammar((((1, 0),),))
 """Allows the token 1, as often as you like."""
@@ -52,10 +50,15 @@ def verifying_state(**changes: Any) -> SchedulerState:
 
 
 def ahead_state(num_steps: int = 2, **changes: Any) -> SchedulerState:
-    """Make a state in which `a` runs with so many steps in flight, each but the first with two drafts."""
+    """Make a state in which `a` has so many steps in flight, each but the first with two drafts."""
     fields: dict[str, Any] = {"num_spec_tokens": 2, "num_lookahead_tokens": 2, "async_scheduling": True}
     config = busy_config(**fields | changes)
     return plan_steps(make_state(config, make_request("a", 6, max_tokens=8)), num_steps)
+
+
+def answered(state: SchedulerState) -> SchedulerState:
+    """Let the oldest step in flight come back."""
+    return apply(state, answer(state))
 
 
 def diffusing_state() -> SchedulerState:
@@ -76,7 +79,7 @@ def parked_state(**changes: Any) -> SchedulerState:
 
 
 def stopping_state(**changes: Any) -> SchedulerState:
-    """Make a state in which the sessions `a` and `b` stop with the step in flight, `a` with input in store."""
+    """Make a state in which the sessions `a` (with input in store) and `b` stop with the step in flight."""
     config = busy_config(**{"log_request_events": True} | changes)
     requests = [make_request(name, 6, resumable=True, max_tokens=1) for name in "ab"]
     return apply(make_state(config, *requests), more_input(), Schedule())
@@ -93,7 +96,7 @@ def constrained_state(**changes: Any) -> SchedulerState:
     config = busy_config(**changes)
     state = make_state(config, *(make_request(name, 6, needs_grammar=True) for name in "ab"))
     state = apply(state, GrammarReady(A, ONLY_ONES), Schedule())
-    return apply(drain(state, a=(1,)), Schedule())
+    return apply(state, answer(state, a=(1,)), Schedule())
 
 
 def failing_state() -> SchedulerState:
@@ -103,7 +106,9 @@ def failing_state() -> SchedulerState:
 
 def adapted_state() -> SchedulerState:
     """Make a state in which `a` and `b` run with an adapter each."""
-    requests = [make_request(name, 6, lora=LoRA(f"of {name}", number)) for number, name in enumerate("ab", 1)]
+    requests = [
+        make_request(name, 6, lora=LoRA(f"of {name}", number)) for number, name in enumerate("ab", 1)
+    ]
     return run_together(busy_config(max_loras=2), *requests)
 
 
@@ -118,20 +123,13 @@ def lookahead_state() -> SchedulerState:
     return state
 
 
-def pooling_state() -> SchedulerState:
-    """Make a state in which `a` and `b` are about to pool."""
-    config = busy_config(runner_type=RunnerType.POOLING)
-    return plan_steps(
-        make_state(config, *(make_request(name, 6, max_tokens=1, pooling=True) for name in "ab")), 1
-    )
+def computing_state(runner_type: RunnerType) -> SchedulerState:
+    """Make a state in which the prompts of `a` and `b`, who sample nothing, are in flight."""
+    pools = runner_type is RunnerType.POOLING
+    requests = [make_request(name, 6, max_tokens=1, pooling=pools) for name in "ab"]
+    return plan_steps(make_state(busy_config(runner_type=runner_type), *requests), 1)
 
 
 def pipelined_state() -> SchedulerState:
     """Make a state in which `a` is to be decoded, in a pipeline of two stages."""
     return run_together(busy_config(pipeline_parallel_size=2), make_request("a", 6))
-
-
-def without_seats(state: SchedulerState) -> SchedulerState:
-    """Let no more requests be active than run."""
-    config = attrs.evolve(state.config, max_num_active_seqs=len(state.running))
-    return attrs.evolve(state, config=config)

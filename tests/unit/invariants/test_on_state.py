@@ -3,12 +3,28 @@
 import pytest
 
 from kvsched_fp import InvariantViolation, SchedulerState, SchedulingPolicy, initial_state
+from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import BlockId
 from kvsched_fp.invariants import CATALOGUE, StateInvariant, check_full
 from tests.unit.worlds import make_config
 
 from .broken_states import BROKEN_STATES
 from .good import C, busy_state, deferred_state, pressed_state, with_table
+from .good_features import (
+    adapted_state,
+    ahead_state,
+    answered,
+    computing_state,
+    constrained_state,
+    diffusing_state,
+    drafting_state,
+    failing_state,
+    lookahead_state,
+    parked_state,
+    pipelined_state,
+    stopping_state,
+    verifying_state,
+)
 
 IDS = [entry.invariant_id for entry in CATALOGUE if isinstance(entry, StateInvariant)]
 
@@ -23,8 +39,25 @@ IDS = [entry.invariant_id for entry in CATALOGUE if isinstance(entry, StateInvar
         busy_state(enable_prefix_caching=False, enable_kv_cache_events=False),
         pressed_state(),
         deferred_state(),
+        drafting_state(),
+        verifying_state(),
+        ahead_state(),
+        answered(ahead_state()),
+        diffusing_state(),
+        parked_state(),
+        stopping_state(),
+        constrained_state(),
+        failing_state(),
+        adapted_state(),
+        lookahead_state(),
+        computing_state(RunnerType.POOLING),
+        pipelined_state(),
     ],
-    ids=["empty", "busy", "priority", "v1", "uncached", "pressed", "deferred"],
+    ids=[
+        *("empty", "busy", "priority", "v1", "uncached", "pressed", "deferred"),
+        *("drafting", "verifying", "ahead", "answered", "diffusing", "parked", "stopping"),
+        *("constrained", "failing", "adapted", "lookahead", "computing", "pipelined"),
+    ],
 )
 def test_a_sound_state_keeps_every_invariant(state: SchedulerState) -> None:
     """A sound state keeps every invariant of a state."""

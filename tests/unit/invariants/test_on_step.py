@@ -6,6 +6,8 @@ from kvsched_fp import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     InvariantViolation,
     PauseState,
     ResetPrefixCache,
@@ -13,8 +15,13 @@ from kvsched_fp import (
     SchedulerState,
     SchedulingPolicy,
     SetPauseState,
+    StepResult,
+    Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
     step,
 )
+from kvsched_fp.config import RunnerType
 from kvsched_fp.invariants import CATALOGUE, Cost, StepInvariant, check_cheap, check_full_step
 from tests.unit.worlds import make_request
 
@@ -22,7 +29,23 @@ from .broken_drafts import BROKEN_DRAFTS
 from .broken_results import BROKEN_RESULTS
 from .broken_schedules import BROKEN_SCHEDULES
 from .broken_sessions import BROKEN_SESSIONS
-from .good import answer, busy_state, deferred_state, pressed_state, ready_state
+from .good import A, B, answer, busy_state, deferred_state, pressed_state, ready_state
+from .good_features import (
+    ONLY_ONES,
+    ahead_state,
+    answered,
+    computing_state,
+    constrained_state,
+    diffusing_state,
+    drafting_state,
+    failing_state,
+    lookahead_state,
+    more_input,
+    parked_state,
+    pipelined_state,
+    stopping_state,
+    verifying_state,
+)
 
 STEP_INVARIANTS = {entry.invariant_id: entry for entry in CATALOGUE if isinstance(entry, StepInvariant)}
 BROKEN_STEPS = BROKEN_SCHEDULES | BROKEN_RESULTS | BROKEN_DRAFTS | BROKEN_SESSIONS
@@ -51,6 +74,41 @@ def _sound_steps() -> dict[str, tuple[SchedulerState, Event]]:
         "pauses": (busy, SetPauseState(PauseState.PAUSED_ALL)),
         "cannot reset": (busy, ResetPrefixCache()),
         "resets": (busy, ResetPrefixCache(reset_running_requests=True)),
+    } | _sound_steps_with_features()
+
+
+def _sound_steps_with_features() -> dict[str, tuple[SchedulerState, Event]]:
+    verifying, ahead, stopping, failing = (
+        verifying_state(),
+        ahead_state(),
+        stopping_state(),
+        failing_state(),
+    )
+    pooling, encoding = computing_state(RunnerType.POOLING), computing_state(RunnerType.ENCODER_ONLY)
+    pooled = StepResult(step_id=pooling.current_step, pooled_request_ids=(A, B))
+    in_flight = ahead.in_flight[-1].step_id
+    return {
+        "verifies drafts": (drafting_state(), Schedule(time=2.0)),
+        "accepts a draft": (verifying, answer(verifying, a=(1, 9))),
+        "goes ahead": (ahead, Schedule()),
+        "comes back behind others": (ahead, answer(ahead)),
+        "rejects drafts": (answered(ahead), answer(answered(ahead), a=(5,))),
+        "keeps drafts": (verifying, UpdateDrafts({B: (4,)})),
+        "gets drafts in flight": (ahead, UpdateDraftsInFlight(in_flight, {A: (4,)})),
+        "is sure to end": (diffusing_state(), Schedule()),
+        "leaves what the drafter reads": (lookahead_state(), Schedule()),
+        "tells the first stage": (pipelined_state(), Schedule()),
+        "pools": (pooling, Update(pooled)),
+        "encodes": (encoding, Update(StepResult(step_id=encoding.current_step))),
+        "stores input": (stopping, more_input()),
+        "goes on with input": (stopping, answer(stopping)),
+        "begins with input": (parked_state(), more_input()),
+        "ends a session": (parked_state(), more_input(is_end=True)),
+        "gets a grammar": (constrained_state(), GrammarReady(B, ONLY_ONES)),
+        "cannot have a grammar": (constrained_state(), GrammarFailed(B, "no such grammar")),
+        "follows a grammar": (constrained_state(), answer(constrained_state(), a=(1,))),
+        "breaks a grammar": (constrained_state(), answer(constrained_state(), a=(2,))),
+        "ends for want of a grammar": (failing, answer(failing, a=(1,))),
     }
 
 

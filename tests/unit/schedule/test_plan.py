@@ -211,7 +211,11 @@ def test_drafting_slots_are_paid_from_the_input_budget() -> None:
     config = make_config(num_spec_tokens=2, max_num_batched_tokens=16, max_num_new_slots_for_drafting=2)
     state = make_state(config, make_request("a", 7), make_request("b", 20))
 
-    assert [("a", 7), ("b", 5)] == batch(schedule(state)[1])
+    state, first = run_step(state)
+    _, second = run_step(state)
+
+    assert [("a", 7), ("b", 5)] == batch(first)
+    assert [("a", 1), ("b", 11)] == batch(second)
 
 
 @pytest.mark.parametrize(("max_num_batched_tokens", "expected"), [(12, "ab"), (14, "ab"), (15, "abc")])
@@ -224,8 +228,10 @@ def test_row_that_can_pay_for_no_token_is_not_begun(max_num_batched_tokens: int,
         max_num_seqs=3,
     )
     state = make_state(config, *[make_request(name, 4) for name in "abc"])
+    state, output = schedule(state)
 
-    assert expected == "".join(schedule(state)[1].num_scheduled_tokens)
+    assert expected == "".join(output.num_scheduled_tokens)
+    assert set() == set(state.deferred)
 
 
 def test_running_row_that_can_pay_for_no_token_is_not_begun() -> None:

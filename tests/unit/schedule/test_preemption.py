@@ -7,7 +7,7 @@ needs a block of somebody else.
 import attrs
 import pytest
 
-from kvsched_fp import Request, SchedulerState, schedule
+from kvsched_fp import Request, SchedulerState, schedule, update_drafts
 from kvsched_fp.ids import RequestId
 from tests.unit.worlds import (
     batch,
@@ -20,7 +20,7 @@ from tests.unit.worlds import (
     run_together,
 )
 
-B = RequestId("b")
+A, B = map(RequestId, "ab")
 
 
 def make_crowd(
@@ -163,3 +163,15 @@ def test_victims_are_taken_before_it_is_known_whether_they_suffice() -> None:
     assert ("b", "a") == output.preempted_request_ids
     assert [] == batch(output)
     assert () == state.running
+
+
+def test_victim_gives_its_drafts_back() -> None:
+    """[S-PRE-04] `b` was ahead of `a` with a draft in the batch; the output verifies none of it."""
+    config = make_config(usable_blocks=4, policy="priority", num_spec_tokens=1)
+    state = run_together(config, make_request("b", 6, priority=1), make_request("a", 8))
+    state = update_drafts(state, {B: (50,), A: (60,)})
+    _, output = schedule(state)
+
+    assert (B,) == output.preempted_request_ids
+    assert [("a", 2)] == batch(output)
+    assert {A: (60,)} == dict(output.scheduled_spec_token_ids)

@@ -300,7 +300,7 @@ def test_wrong_drafts_cost_time_and_nothing_else() -> None:
     [
         ({"runner_type": "pooling"}, "runner_type", "'generate': the stub model samples tokens"),
         ({"runner_type": "diffusion"}, "runner_type", "'generate': the stub model samples tokens"),
-        ({"pipeline_parallel_size": 1025}, "pipeline_parallel_size", "at most 1024 in a run"),
+        ({"pipeline_parallel_size": 65}, "pipeline_parallel_size", "at most 64 in a run"),
         (
             {"pipeline_parallel_size": 2, "async_scheduling": True, "use_v2_model_runner": False},
             "pipeline_parallel_size",

@@ -1,0 +1,109 @@
+"""The world outside of the scheduler: what the model runner, the drafter and the grammar compiler bring.
+
+They do what an engine does. A row that samples brings a token, and accepted drafts before it. Only where
+there are no drafts, placeholders or sessions may it bring several tokens without drafts, as an engine never
+does: a token that is cut off then counts as one that was computed. Drafts are for requests whose step has
+come back, or for the placeholders of a step in flight.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from kvsched_fp import SchedulerOutput, SchedulerState, StepResult
+from kvsched_fp.config import RunnerType
+from kvsched_fp.grammar import AutomatonGrammar
+from kvsched_fp.ids import RequestId
+from kvsched_fp.request import RequestStatus
+
+from .worlds import EOS, OTHER, PLAIN, Answers
+
+GRAMMARS = (
+    AutomatonGrammar((((PLAIN, 0), (OTHER, 0)),)),
+    AutomatonGrammar((((PLAIN, 1),), ((OTHER, 0),))),
+    AutomatonGrammar((((PLAIN, 0), (OTHER, 1)), ((PLAIN, 0), (EOS, 0)))),
+)
+"""Both plain tokens; one and the other in turn; no two of the other in a row, but for an end."""
+
+
+def make_result(
+    state: SchedulerState, sampling: list[RequestId], say: Iterator[tuple[int, ...]], *, obeys: bool
+) -> StepResult:
+    """Answer the oldest step; `sampling` are the rows that computed the last token that is there."""
+    output = state.in_flight[0]
+    match state.config.runner_type:
+        case RunnerType.POOLING:
+            return StepResult(step_id=output.step_id, pooled_request_ids=tuple(sampling))
+        case RunnerType.ENCODER_ONLY:
+            return StepResult(step_id=output.step_id)
+    sampled = {}
+    for request_id in sampling:
+        drafts = output.scheduled_spec_token_ids.get(request_id, ())
+        tokens = _sample(state, request_id, drafts, next(say))
+        sampled[request_id] = _obey(state, request_id, tokens) if obeys else tokens
+    return StepResult(step_id=output.step_id, sampled_token_ids=sampled)
+
+
+def _sample(
+    state: SchedulerState, request_id: RequestId, drafts: tuple[int, ...], tokens: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Accept as many drafts as `tokens` are long, but for the last one."""
+    if state.config.runner_type is RunnerType.DIFFUSION:
+        return tokens[1 : 1 + len(drafts)]
+    request = state.requests.get(request_id)
+    is_session = request is not None and request.resumable
+    if state.config.num_spec_tokens or state.config.async_scheduling or is_session:
+        tokens = tokens[: 1 + len(drafts)]
+    accepted = [token if draft < 0 else draft for draft, token in zip(drafts, tokens[:-1], strict=False)]
+    return (*accepted, *tokens[len(accepted) :])
+
+
+def _obey(state: SchedulerState, request_id: RequestId, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """Put an allowed token in place of each that the grammar of the request does not allow."""
+    progress = state.progress.get(request_id)
+    grammar = None if progress is None else progress.grammar
+    if not isinstance(grammar, AutomatonGrammar):
+        return tokens
+    allowed = []
+    for token in tokens:
+        moves = dict(grammar.moves[grammar.state])
+        allowed.append(token if token in moves else min(moves))
+        grammar, _ = grammar.accept_tokens(allowed[-1:])
+    return tuple(allowed)
+
+
+def draft_behind(
+    state: SchedulerState, output: SchedulerOutput, drafts: Answers
+) -> Mapping[RequestId, tuple[int, ...]]:
+    """Draft for the rows of a step that has come back; nobody drafts behind steps in flight."""
+    config, num_drafts = state.config, output.num_spec_tokens_to_schedule
+    if config.runner_type is RunnerType.DIFFUSION:
+        drafts = [(PLAIN,) * num_drafts]  # a canvas is no guess, and nobody can do without it
+    elif output.skip_drafts:
+        return {}
+    if config.num_spec_tokens == 0 or config.async_scheduling:
+        return {}
+    return {
+        request_id: drafts[number % len(drafts)][:num_drafts]
+        for number, request_id in enumerate(output.num_scheduled_tokens)
+        if request_id in state.requests and _can_be_drafted(state, request_id)
+    }
+
+
+def _can_be_drafted(state: SchedulerState, request_id: RequestId) -> bool:
+    request, progress = state.requests[request_id], state.progress[request_id]
+    if request.needs_grammar and not isinstance(progress.grammar, AutomatonGrammar):
+        return False
+    if progress.is_prefill_chunk:
+        return True  # they are thrown away
+    is_settled = progress.num_in_flight_tokens == progress.num_stale_output_tokens
+    return is_settled and not (request.resumable and progress.status is not RequestStatus.RUNNING)
+
+
+def draft_in_flight(
+    state: SchedulerState, output: SchedulerOutput, drafts: Answers
+) -> Mapping[RequestId, tuple[int, ...]]:
+    """Draft for the placeholders of a step that is in flight."""
+    return {
+        request_id: drafts[number % len(drafts)]
+        for number, request_id in enumerate(output.scheduled_spec_token_ids)
+        if request_id in state.requests
+    }
