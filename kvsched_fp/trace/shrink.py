@@ -3,9 +3,14 @@
 Rules
 -----
 A *judge* is asked of a smaller history whether it still differs. Replay is pure, so every candidate is
-simply played again. Candidates are made by leaving out requests, steps (a `Schedule` with its `Update`) and
-other events, in ever smaller portions, and by shortening prompts and outputs. Everything behind the first
-difference goes at once. What is left has no single part that could go.
+simply played again. What is tried is in `smaller.py` and `simpler.py`: requests, steps (a `Schedule` with
+its `Update`) and other events are left out, in ever smaller portions, then two at a time; the history
+begins later; steps are merged; requests, results and other events get shorter and simpler. Where the judge
+can be asked about another configuration, that gets simpler too. Everything behind the first difference goes
+at once.
+
+A candidate is taken if it still differs and is smaller by `measure()`: fewer events before anything else.
+So this comes to an end, and then no candidate is left that could be taken.
 
 A candidate is *repaired* before it is judged: steps are numbered again, and ids that are no longer live and
 rows that are no longer in the batch are taken out of the events that name them.
@@ -14,17 +19,26 @@ rows that are no longer in the batch are taken out of the events that name them.
 - A file has no scheduler behind it: `recorded_judge.py` says what it can know.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import attrs
 
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import InvalidInputError
-from kvsched_fp.events import AddRequest, Event, FinishRequests, Schedule, StepResult, Update
-from kvsched_fp.ids import StepId
+from kvsched_fp.events import Event, FinishRequests, StepResult, Update
 from kvsched_fp.machine import step
 from kvsched_fp.state import SchedulerState, initial_state
+from kvsched_fp.trace.simpler import Size, measure, simpler_configs, simpler_events, with_fewer_blocks
+from kvsched_fp.trace.smaller import (
+    units_of,
+    with_earlier_requests,
+    with_late_start,
+    with_less_together,
+    with_merged_steps,
+    with_shorter_prompts,
+    without,
+)
 
 Judge: TypeAlias = Callable[[Sequence[Event]], int | None]
 """Says how many events it takes to the first that differs, that one included; None if none does."""
@@ -37,12 +51,14 @@ DEFAULT_MAX_TRIES = 3000
 class Shrunk:
     """A smaller history that still differs, at its last event."""
 
+    config: SchedulerConfig
+    """The configuration that it differs under."""
     events: tuple[Event, ...]
     """The history."""
     num_tries: int
     """Candidates that were played."""
     is_minimal: bool
-    """Whether no single part can go; False if the tries ran out."""
+    """Whether no candidate was left; False if the tries ran out."""
 
 
 def shrink(
@@ -50,25 +66,27 @@ def shrink(
     events: Sequence[Event],
     judge: Judge,
     *,
+    judge_of: Callable[[SchedulerConfig], Judge] | None = None,
     max_tries: int = DEFAULT_MAX_TRIES,
     tell: Callable[[int, int], object] | None = None,
 ) -> Shrunk | None:
     """Shrink a history; None if the judge finds no difference in it.
 
+    `judge_of` makes the judge of another configuration; without it the configuration stays as it is.
     `tell` is given the number of candidates played and of events left, after each.
     """
     num_events = judge(events)
     if num_events is None:
         return None
-    shrinker = _Shrinker(config, tuple(events[:num_events]), judge, max_tries, tell)
+    shrinker = _Shrinker(config, tuple(events[:num_events]), judge, judge_of, max_tries, tell)
     is_minimal = False
     try:
-        while shrinker.drop_units() | shrinker.shorten_requests():
+        while shrinker.shrink_once():
             pass
         is_minimal = True
     except _OutOfTriesError:
         pass
-    return Shrunk(shrinker.events, shrinker.num_tries, is_minimal)
+    return Shrunk(shrinker.config, shrinker.events, shrinker.num_tries, is_minimal)
 
 
 class _OutOfTriesError(Exception):
@@ -83,80 +101,128 @@ class _Shrinker:
         config: SchedulerConfig,
         events: tuple[Event, ...],
         judge: Judge,
+        judge_of: Callable[[SchedulerConfig], Judge] | None,
         max_tries: int,
         tell: Callable[[int, int], object] | None,
     ) -> None:
+        self.config = config
         self.events = events
         self.num_tries = 0
-        self._config = config
         self._judge = judge
+        self._judge_of = judge_of
         self._max_tries = max_tries
         self._tell = tell
 
-    def drop_units(self) -> bool:
-        """Leave out what can go, in portions of a half, a quarter, and so on; tell whether any could."""
-        dropped = False
+    def shrink_once(self) -> bool:
+        """Go once through what can be tried; tell whether anything got smaller."""
+        size = self._size()
+        self._drop_units()
+        self._take_one(with_late_start(self.config, self.events))
+        self._simplify_config()
+        self._simplify_events()
+        if self._size() == size:
+            # These are many, so they wait until nothing else helps.
+            self._take_one(with_less_together(self.events))
+            self._take_one(with_merged_steps(self.events))
+            self._take_one(with_earlier_requests(self.events))
+            self._drop_under_another_config()
+        return self._size() < size
+
+    def _size(self) -> Size:
+        return measure(self.config, self.events)
+
+    def _drop_units(self) -> None:
+        """Leave out what can go, in portions of a half, a quarter, and so on."""
         size = max(len(units_of(self.events)) // 2, 1)
-        while True:
+        while size:
             at = 0
             while at < len(units := units_of(self.events)):
-                gone = {index for unit in units[at : at + size] for index in unit}
-                kept = [event for index, event in enumerate(self.events) if index not in gone]
-                if self._try(kept):
-                    dropped = True
-                else:
+                gone = [index for unit in units[at : at + size] for index in unit]
+                if not self._try(without(self.events, gone)):
                     at += size
-            if size == 1:
-                return dropped
             size //= 2
 
-    def shorten_requests(self) -> bool:
-        """Shorten prompts and outputs; tell whether any could be."""
-        shortened = False
-        for index in range(len(self.events)):
-            while index < len(self.events) and self._shorten(index):
-                shortened = True
-        return shortened
+    def _take_one(self, candidates: Iterable[Sequence[Event]]) -> None:
+        """Take the first candidate that will do."""
+        any(self._try(candidate) for candidate in candidates)
 
-    def _shorten(self, index: int) -> bool:
-        event = self.events[index]
-        if not isinstance(event, AddRequest):
+    def _simplify_events(self) -> None:
+        """Shorten and simplify what can be, event by event."""
+        index = 0
+        while index < len(self.events):
+            for simpler in simpler_events(self.events[index]):
+                if self._try([*self.events[:index], simpler, *self.events[index + 1 :]]):
+                    break
+            else:
+                index += 1
+
+    def _simplify_config(self) -> None:
+        """Take simpler configurations until none will do; a smaller model may need shorter prompts."""
+        while self._judge_of is not None:
+            for simpler in simpler_configs(self.config):
+                judge = self._judge_of(simpler)
+                num_fewer = max(self.config.max_model_len - simpler.max_model_len, 0)
+                shorter = with_shorter_prompts(self.events, num_fewer)
+                if self._try(self.events, simpler, judge) or (
+                    num_fewer and self._try(shorter, simpler, judge)
+                ):
+                    break
+            else:
+                return
+
+    def _drop_under_another_config(self) -> None:
+        """Leave out what can go under a simpler configuration: a step, where another can do more."""
+        if self._judge_of is None:
+            return
+        for simpler in simpler_configs(self.config):
+            judge = self._judge_of(simpler)
+            if any(self._try(without(self.events, unit), simpler, judge) for unit in units_of(self.events)):
+                return
+
+    def _try(
+        self, candidate: Sequence[Event], config: SchedulerConfig | None = None, judge: Judge | None = None
+    ) -> bool:
+        """Take a candidate over if it is smaller and still differs, perhaps with a smaller pool."""
+        config, judge = config or self.config, judge or self._judge
+        repaired = repair(config, candidate)
+        if repaired is None:
             return False
-        for smaller in _shorter(event):
-            if self._try([*self.events[:index], smaller, *self.events[index + 1 :]]):
+        return self._ask(config, repaired, judge) or self._ask_with_smaller_pool(config, repaired)
+
+    def _ask_with_smaller_pool(self, config: SchedulerConfig, events: tuple[Event, ...]) -> bool:
+        """Let the pool be as full at the end as it was: fewer events need fewer blocks."""
+        if self._judge_of is None:
+            return False
+        num_spare = _num_free_at_end(config, events) - _num_free_at_end(self.config, self.events)
+        if num_spare <= 0:
+            return False
+        for smaller in with_fewer_blocks(config, num_spare):
+            repaired = repair(smaller, events)
+            if repaired is not None and self._ask(smaller, repaired, self._judge_of(smaller)):
                 return True
         return False
 
-    def _try(self, candidate: Sequence[Event]) -> bool:
-        """Take a candidate over if it still differs, and is smaller."""
-        repaired = repair(self._config, candidate)
-        if repaired is None or repaired == self.events:
+    def _ask(self, config: SchedulerConfig, events: tuple[Event, ...], judge: Judge) -> bool:
+        """Take a history over if it is smaller and still differs."""
+        if measure(config, events) >= self._size():
             return False
         if self.num_tries >= self._max_tries:
             raise _OutOfTriesError
         self.num_tries += 1
-        num_events = self._judge(repaired)
+        num_events = judge(events)
         if num_events is not None:
-            self.events = repaired[:num_events]
+            self.config, self._judge, self.events = config, judge, events[:num_events]
         if self._tell is not None:
             self._tell(self.num_tries, len(self.events))
         return num_events is not None
 
 
-def units_of(events: Sequence[Event]) -> list[tuple[int, ...]]:
-    """List what can be left out, the latest first: the indices of a step's two events, or of any other."""
-    updates = {
-        event.result.step_id: index for index, event in enumerate(events) if isinstance(event, Update)
-    }
-    units: list[tuple[int, ...]] = []
-    num_steps = StepId(0)
-    for index, event in enumerate(events):
-        if isinstance(event, Schedule):
-            num_steps = StepId(num_steps + 1)
-            units.append((index, updates[num_steps]) if num_steps in updates else (index,))
-        elif not isinstance(event, Update):
-            units.append((index,))
-    return units[::-1]
+def _num_free_at_end(config: SchedulerConfig, events: Sequence[Event]) -> int:
+    """Count the free blocks that the last event meets."""
+    state = initial_state(config)
+    for event in events[:-1]:
+        state, _ = step(state, event)
+    return state.kv.pool.num_free_blocks
 
 
 def repair(config: SchedulerConfig, events: Sequence[Event]) -> tuple[Event, ...] | None:
@@ -191,17 +257,3 @@ def _fit(state: SchedulerState, event: Event) -> Event | None:
         live = tuple(request_id for request_id in event.request_ids if request_id in state.requests)
         return FinishRequests(live, event.status) if live else None
     return event
-
-
-def _shorter(event: AddRequest) -> Iterator[AddRequest]:
-    """Give the request with a shorter prompt, or with less to sample."""
-    request = event.request
-    length = len(request.prompt_token_ids)
-    for shorter in dict.fromkeys((length // 2, length - 1)):
-        if shorter > 0:
-            yield AddRequest(attrs.evolve(request, prompt_token_ids=request.prompt_token_ids[:shorter]))
-    params = request.sampling_params
-    for fewer in dict.fromkeys((params.max_tokens // 2, params.max_tokens - 1)):
-        if fewer > 0 and fewer >= params.min_tokens:
-            fewer_params = attrs.evolve(params, max_tokens=fewer)
-            yield AddRequest(attrs.evolve(request, sampling_params=fewer_params))

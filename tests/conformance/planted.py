@@ -1,234 +1,198 @@
-"""Faults planted into the reference: each must be found, or the suite proves little.
+"""Plant faults into the reference: each must be found, and shrink to a history that a person can read.
 
     python -m tests.conformance.planted
 
-prints after how many histories each one was found. They are slips that somebody could make while
-re-implementing the scheduler; that they sit in the reference and not in ours makes no difference to
-the comparison, and leaves our code alone.
-
-Importing this module imports vLLM.
+For each fault it says: its area and name, how many random histories it took to find it, in how many seconds
+of processor time, and how many events are left when the history is shrunk, after how many tries. The exit
+status is 1 if a fault was not found within the time, was left with too many events, or what is left differs
+without the fault. Run it as `run.py`.
 """
 
-import ast
+import argparse
+import itertools
+import multiprocessing
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from unittest import mock
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
-from vllm.v1.core.block_pool import BlockHashToBlockMap, BlockPool
-from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.sched import scheduler as scheduler_module
-from vllm.v1.core.sched.request_queue import FCFSRequestQueue
-from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
 
-from .duel import Divergence, Tally, play_history
-from .mutate import (
-    Change,
-    is_assignment_to,
-    is_augmented,
-    is_call_of,
-    is_call_on,
-    is_choice_of,
-    is_if_about,
-    is_slice_of,
-    mutate,
-    remove,
-)
+from .fixed_hash_seed import fix_hash_seed
+from .pins import PinError, check_pins
 
-MAX_HISTORIES = 1000
-"""Every fault must be found within so many."""
+if TYPE_CHECKING:
+    from .small import Small
+
+MAX_SECONDS = 60.0
+"""Processor time to find a fault in."""
+MAX_EVENTS = 12
+"""Events that may be left of a history."""
+MAX_SHRUNK = 3
+"""Histories that are shrunk, one after another, until one is small and shows the fault in a trace."""
 
 
 @attrs.frozen
-class Fault:
-    """One slip: what stands in for what."""
+class Report:
+    """What became of one fault."""
 
-    name: str
-    owner: object
-    attribute: str
-    replacement: object
+    area: str
+    fault: str
+    is_found: bool
+    seconds: float
+    """Processor time until it was found, or was given up."""
+    num_histories: int = 0
+    """How many it took."""
+    num_events: int = 0
+    """Events that are left."""
+    num_tries: int = 0
+    """Smaller histories that were played to get there."""
+    num_shrunk: int = 0
+    """Histories that were shrunk."""
+    shrink_seconds: float = 0.0
+    """Processor time of all shrinking."""
+    shows_in_outcomes: bool = False
+    """Whether a trace shows it."""
+    is_genuine: bool = False
+    """Whether the same history is the same on both sides without the fault."""
 
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        """Have the fault in the reference for a while."""
-        with mock.patch.object(self.owner, self.attribute, self.replacement):
-            yield
+    @property
+    def is_good(self) -> bool:
+        """Whether the suite does with this fault what it should."""
+        return self.is_found and self.num_events <= MAX_EVENTS and self.is_genuine
+
+    def __str__(self) -> str:
+        text = f"{self.area}: {self.fault}: "
+        if not self.is_found:
+            return f"{text}NOT FOUND in {self.seconds:.1f} s"
+        text += f"{self.num_histories} histories, {self.seconds:.1f} s; "
+        text += f"{self.num_events} events after {self.num_tries} tries, {self.shrink_seconds:.1f} s"
+        if self.num_shrunk > 1:
+            text += f" ({self.num_shrunk} histories shrunk)"
+        if not self.shows_in_outcomes:
+            text += "; in the state alone"
+        if self.num_events > MAX_EVENTS:
+            text += f"; TOO MANY, {MAX_EVENTS} are allowed"
+        return text if self.is_genuine else f"{text}; DIFFERS WITHOUT THE FAULT"
 
 
-def find_fault(fault: Fault, max_histories: int = MAX_HISTORIES) -> tuple[int, Divergence] | None:
-    """Play histories until one shows the fault; give how many it took, and the divergence."""
-    with fault.planted():
-        for seed in range(max_histories):
+def find_fault(name: str, max_seconds: float = MAX_SECONDS) -> Iterator[int]:
+    """Play histories from seed 0 on, for so much processor time; give the seeds that show the fault."""
+    from .duel import Tally, play_history
+    from .faults import FAULTS
+
+    seconds = 0.0
+    for seed in itertools.count():
+        started = time.process_time()
+        with FAULTS[name].planted():
             divergence = play_history(seed, Tally())
-            if divergence is not None:
-                return seed + 1, divergence
-    return None
+        seconds += time.process_time() - started
+        if divergence is not None:
+            yield seed
+        elif seconds > max_seconds:
+            return
 
 
-def _in_schedule(name: str, matches: Callable[[ast.AST], bool], change: Change) -> Fault:
-    return Fault(name, Scheduler, "schedule", mutate(Scheduler.schedule, matches, change))
+def try_fault(area: str, name: str, folder: Path | None = None) -> Report:
+    """Find a fault and shrink the history that shows it; save that as a trace into `folder`, if given."""
+    from .faults import FAULTS
+    from .live_judge import judge_everything
+    from .small import save_trace
+
+    started = time.process_time()
+    seeds = find_fault(name)
+    first_seed = next(seeds, None)
+    found_after = time.process_time() - started
+    if first_seed is None:
+        return Report(area, name, is_found=False, seconds=found_after)
+    with FAULTS[name].planted():
+        small, num_shrunk = _shrink_some(itertools.chain([first_seed], seeds))
+        if folder is not None:
+            save_trace(small, folder / f"{_slug(area)}-{_slug(name)}.jsonl")
+    return Report(
+        area,
+        name,
+        is_found=True,
+        seconds=found_after,
+        num_histories=first_seed + 1,
+        num_events=len(small.events),
+        num_tries=small.num_tries,
+        num_shrunk=num_shrunk,
+        shrink_seconds=time.process_time() - started - found_after,
+        shows_in_outcomes=small.shows_in_outcomes,
+        is_genuine=judge_everything(small.config)(small.events) is None,
+    )
 
 
-def _after_init(name: str, owner: type, change: Callable[..., None]) -> Fault:
-    """Make a fault that changes an object right after its construction."""
-    original = getattr(owner, "__init__")  # noqa: B009  mypy distrusts it otherwise
+def _shrink_some(seeds: Iterable[int]) -> tuple["Small", int]:
+    """Shrink histories until one is small and shows in a trace; give the best, and how many were shrunk.
 
-    def construct(self: object, *arguments: object, **keywords: object) -> None:
-        original(self, *arguments, **keywords)
-        change(self)
+    Where a history gets stuck on its way to the smallest is a matter of luck.
+    """
+    from .small import make_small
 
-    return Fault(name, owner, "__init__", construct)
-
-
-def _raise_watermark(manager: KVCacheManager) -> None:
-    manager.watermark_blocks += manager.watermark_blocks > 0
-
-
-def _shorten_interval(scheduler: Scheduler) -> None:
-    scheduler.local_prefill_interval = max(1, scheduler.local_prefill_interval - 1)
-
-
-def _forget_sampled_token(scheduler: Scheduler) -> None:
-    scheduler.num_sampled_tokens_per_step = 0
+    found: list[Small] = []
+    for seed in itertools.islice(seeds, MAX_SHRUNK):
+        small = make_small(seed)
+        assert small is not None, f"the history of seed {seed} differs only once"
+        found.append(small)
+        if small.shows_in_outcomes and len(small.events) <= MAX_EVENTS:
+            break
+    best = min(found, key=lambda small: (len(small.events) > MAX_EVENTS, not small.shows_in_outcomes))
+    return best, len(found)
 
 
-def _victim_is_most_important(node: ast.AST) -> ast.AST:
-    assert isinstance(node, ast.Call)
-    node.func = ast.Name("min", ast.Load())
-    return node
+def _slug(text: str) -> str:
+    return re.sub(r"\W+", "_", text.replace("'", "")).strip("_")
 
 
-def _from_the_start(node: ast.AST) -> ast.AST:
-    assert isinstance(node, ast.Subscript)
-    return node.value
+def try_all(faults: Sequence[tuple[str, str]], folder: Path | None, num_jobs: int) -> Iterator[Report]:
+    """Try faults, given by area and name, in their order."""
+    if num_jobs == 1:
+        for area, name in faults:
+            yield try_fault(area, name, folder)
+        return
+    with multiprocessing.get_context("spawn").Pool(num_jobs) as pool:
+        results = [pool.apply_async(try_fault, (area, name, folder)) for area, name in faults]
+        for result in results:
+            yield result.get()
 
 
-def _first_choice(node: ast.AST) -> ast.AST:
-    assert isinstance(node, ast.IfExp)
-    return node.body
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; give the exit status: 0 all as it should be, 1 not, 2 no reference."""
+    options = _parse(arguments)
+    try:
+        check_pins()
+    except PinError as error:
+        print(error, file=sys.stderr)
+        return 2
+    from .faults import AREAS
+
+    chosen = [
+        (area, fault.name)
+        for area, faults in AREAS.items()
+        for fault in faults
+        if options.only is None or options.only in f"{area}: {fault.name}"
+    ]
+    num_bad = 0
+    for report in try_all(chosen, options.save, options.jobs):
+        print(report, flush=True)
+        num_bad += not report.is_good
+    print(f"{len(chosen) - num_bad} of {len(chosen)} faults in {len(AREAS)} areas found and made small")
+    return 1 if num_bad or not chosen else 0
 
 
-def _wrapped(owner: type, attribute: str, name: str, wrap: Callable[..., Callable[..., object]]) -> Fault:
-    return Fault(name, owner, attribute, wrap(getattr(owner, attribute)))
-
-
-FAULTS = (
-    _after_init("the watermark is one block too high", KVCacheManager, _raise_watermark),
-    _in_schedule("a victim's tokens are not given back", is_augmented(ast.Add, "token_budget"), remove),
-    _in_schedule(
-        "a victim's input positions are not given back", is_augmented(ast.Add, "input_budget"), remove
-    ),
-    _in_schedule(
-        "a victim ahead of the cursor does not move it", is_augmented(ast.Sub, "req_index"), remove
-    ),
-    _in_schedule("the victim is the most important one", is_call_of("max"), _victim_is_most_important),
-    _in_schedule(
-        "a lone request is cut by the threshold",
-        is_choice_of("long_prefill_token_threshold"),
-        _first_choice,
-    ),
-    _in_schedule("stale output is not waited for", is_if_about("num_stale_output_tokens"), remove),
-    _in_schedule("lack of capacity is not noted", is_assignment_to("prefill_capacity_bound"), remove),
-    Fault(
-        "stale output that was to be dropped is delivered",
-        Scheduler,
-        "update_from_output",
-        mutate(Scheduler.update_from_output, is_if_about("drop_stale_output"), remove),
-    ),
-    Fault(
-        "a reset leaves the last batch known",
-        Scheduler,
-        "reset_prefix_cache",
-        mutate(Scheduler.reset_prefix_cache, is_call_on("prev_step_scheduled_req_ids", "clear"), remove),
-    ),
-    _wrapped(
-        KVCacheManager,
-        "allocate_slots",
-        "the watermark is kept while nothing runs",
-        lambda original: (
-            lambda *args, **options: original(*args, **{**options, "has_scheduled_reqs": True})
-        ),
-    ),
-    _wrapped(
-        KVCacheManager,
-        "allocate_slots",
-        "the full length is not asked for",
-        lambda original: (
-            lambda *args, **options: original(*args, **{**options, "full_sequence_must_fit": False})
-        ),
-    ),
-    _after_init("the prefill interval is one step short", Scheduler, _shorten_interval),
-    _after_init("no room is kept for the sampled token", Scheduler, _forget_sampled_token),
-    _wrapped(
-        BlockPool,
-        "free_blocks",
-        "blocks are freed head first",
-        lambda original: lambda self, blocks: original(self, list(blocks)[::-1]),
-    ),
-    Fault(
-        "a block gets the hash of an earlier one",
-        BlockPool,
-        "cache_full_blocks",
-        mutate(
-            BlockPool.cache_full_blocks, is_slice_of("block_hashes", "num_cached_blocks"), _from_the_start
-        ),
-    ),
-    Fault(
-        "a hit takes the block cached last",
-        BlockHashToBlockMap,
-        "get_one_block",
-        lambda self, key: (
-            list(found.values())[-1] if isinstance(found := self._cache.get(key), dict) else found
-        ),
-    ),
-    _wrapped(
-        KVCacheManager,
-        "get_computed_blocks",
-        "the last token is not computed anew",
-        lambda original: lambda self, request, _=None: original(self, request, request.num_tokens),
-    ),
-    Fault(
-        "a preempted request goes to the back",
-        FCFSRequestQueue,
-        "prepend_request",
-        FCFSRequestQueue.add_request,
-    ),
-    Fault(
-        "an output may be one token longer than the model",
-        scheduler_module,
-        "check_stop",
-        lambda request, max_model_len, check=scheduler_module.check_stop: check(request, max_model_len + 1),
-    ),
-    _wrapped(
-        SingleTypeKVCacheManager,
-        "get_num_blocks_to_allocate",
-        "a hit on a free block is not counted as needed",
-        lambda original: (
-            lambda self, request_id, num_tokens, hit, *rest, **options: (
-                original(self, request_id, num_tokens, hit, *rest, **options)
-                - self._get_num_evictable_blocks(hit)
-            )
-        ),
-    ),
-)
-"""All faults."""
-
-
-def main() -> int:
-    """Run the command; give the number of faults that were not found."""
-    num_missed = 0
-    for fault in FAULTS:
-        found = find_fault(fault)
-        if found is None:
-            num_missed += 1
-            print(f"NOT FOUND in {MAX_HISTORIES} histories: {fault.name}")
-        else:
-            num_histories, divergence = found
-            print(f"{num_histories:4} histories: {fault.name}  ({divergence.difference.path})")
-    return num_missed
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.planted", description=__doc__)
+    parser.add_argument("--only", metavar="TEXT", help="faults with this in their area or name")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="save the shrunk histories as traces")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
+    fix_hash_seed("tests.conformance.planted")
     sys.exit(main())

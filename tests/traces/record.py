@@ -138,8 +138,7 @@ def main() -> int:
     if options.what == "faulty":
         from .faults import record_faults  # as above
 
-        record_faults(Path(__file__).with_name("faulty"))
-        return 0
+        return record_faults(Path(__file__).with_name("faulty"))
     with tempfile.TemporaryDirectory() as folder:
         return record_sample(options.file or Path(folder) / "sample.jsonl")
 

@@ -16,6 +16,8 @@ from kvsched_fp.workloads.sample import REPLAY_CONFIG, sample_path
 HERE = Path(__file__).parent
 PINS = HERE.parent / "conformance" / "pins.json"
 
+FAULTY = sorted((HERE / "faulty").glob("*.jsonl"))
+
 with bundled_traces() as bundled:
     TRACES = [*bundled, *sorted(HERE.glob("*.jsonl"))]
 
@@ -56,15 +58,23 @@ def _preempts(record: dict[str, Any]) -> bool:
     return bool(record.get("output", {}).get("preempted_request_ids"))
 
 
-@pytest.mark.parametrize("path", sorted((HERE / "faulty").glob("*.jsonl")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FAULTY, ids=lambda path: path.stem)
 def test_a_fault_in_the_real_scheduler_is_found(path: Path) -> None:
-    """Each trace is of the real one with a slip planted into it, shrunk: see `faults.py`."""
+    """Each trace is of the real one with a slip planted into it, shrunk: it differs at its last event."""
     with open_trace_reader(path) as reader:
         verdict = check_trace(reader)
 
     assert verdict.divergence is not None
     assert len(path.read_text().splitlines()) - 1 == verdict.divergence.event_number
     assert () != verdict.divergence.rule_ids
+
+
+def test_the_faulty_traces_can_be_read_by_a_person() -> None:
+    """There is one for each area that faults are planted in, of a few events: see `faults.py`."""
+    num_events = [len(path.read_text().splitlines()) - 1 for path in FAULTY]
+
+    assert len({path.stem.partition("-")[0] for path in FAULTY}) == len(FAULTY) > 10
+    assert max(num_events) <= 12
 
 
 def test_the_bundle_is_small() -> None:

@@ -9,9 +9,9 @@ import threading
 import time
 from pathlib import Path
 
+import kvsched_fp_command
 import pytest
 
-import kvsched_fp_command
 from kvsched_fp.cli.failures import EXIT_INTERRUPTED
 from kvsched_fp.cli.interrupt import catch_interrupt
 from tests.unit.cli.helpers import HEADER, TINY

@@ -1,11 +1,23 @@
 """Making a history that differs small."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
-from kvsched_fp import Event, FinishRequests, Schedule, SchedulerOutput, Update, initial_state, step
-from kvsched_fp.trace.shrink import repair, shrink, units_of
+from kvsched_fp import (
+    Event,
+    FinishRequests,
+    Schedule,
+    SchedulerConfig,
+    SchedulerOutput,
+    Update,
+    initial_state,
+    step,
+)
+from kvsched_fp.trace.shrink import Judge, repair, shrink
+from kvsched_fp.trace.simpler import measure
+from kvsched_fp.trace.smaller import units_of
 from kvsched_fp.workloads.play import play
 from tests.unit.trace.helpers import REQUESTS, small_config
 from tests.unit.workloads.helpers import make_workload
@@ -19,9 +31,9 @@ def events() -> tuple[Event, ...]:
     return tuple(played.event for played in play(CONFIG, make_workload(*REQUESTS)))
 
 
-def _first_preemption(candidate: Sequence[Event]) -> int | None:
+def _first_preemption(candidate: Sequence[Event], config: SchedulerConfig = CONFIG) -> int | None:
     """Judge: a scheduler that differs at the first preemption."""
-    state = initial_state(CONFIG)
+    state = initial_state(config)
     for number, event in enumerate(candidate, 1):
         state, outcome = step(state, event)
         if isinstance(outcome, SchedulerOutput) and outcome.preempted_request_ids:
@@ -40,6 +52,26 @@ def test_a_live_judge_lets_everything_go_that_does_not_matter(events: tuple[Even
     for unit in units_of(shrunk.events):
         rest = repair(CONFIG, [event for index, event in enumerate(shrunk.events) if index not in unit])
         assert rest is None or _first_preemption(rest) is None
+
+
+def _judge_of(config: SchedulerConfig) -> Judge:
+    """Judge of a configuration: a scheduler that differs at the first preemption."""
+    return partial(_first_preemption, config=config)
+
+
+def test_the_configuration_gets_simpler_where_the_judge_can_be_asked(events: tuple[Event, ...]) -> None:
+    """What does not matter for a preemption is at its default, and the pool fits what is left."""
+    shrunk = shrink(CONFIG, events, _first_preemption, judge_of=_judge_of)
+    kept = shrink(CONFIG, events, _first_preemption)
+
+    assert shrunk is not None
+    assert kept is not None
+    assert CONFIG == kept.config
+    assert len(shrunk.events) == _first_preemption(shrunk.events, config=shrunk.config)
+    assert len(shrunk.events) < len(kept.events)
+    assert not shrunk.config.enable_kv_cache_events
+    assert shrunk.config.num_blocks < CONFIG.num_blocks
+    assert measure(shrunk.config, shrunk.events) < measure(kept.config, kept.events)
 
 
 def test_shrinking_is_deterministic(events: tuple[Event, ...]) -> None:
