@@ -156,7 +156,7 @@ class Extras:
             session,
             prompt_token_ids=drawn.prompt_token_ids[: max(1, min(4, room // 4))],
             sampling_params=drawn.sampling_params,
-            # The reference changes the arrival time inside of a heap, which then is none (deviation D-10).
+            # The reference changes the arrival time inside of a heap, which then is none (deviation D-13).
             arrival_time=session.arrival_time if by_priority else drawn.arrival_time,
             resumable=rng.random() < 0.8,
             needs_grammar=False if not session.needs_grammar else session.needs_grammar,

@@ -14,7 +14,7 @@ reference asserts that a stale share never goes below zero.
 """
 
 
-OVERGROWN_SESSION = "the reference gave up: a session is longer than max_model_len, and its blocks are reported"
+OVERGROWN_SESSION = "the reference gave up: blocks of a session beyond max_model_len are reported"
 """A session may take input beyond `max_model_len`; there are no blocks for it, but they count as full.
 
 Reporting them to the outside, the reference reads past the end of the block table (deviation D-11).
@@ -27,7 +27,7 @@ No engine drafts for a request before its step has come back. What that step cou
 known, and the reference asserts that it is; ours refuses the event.
 """
 
-NO_GRAMMAR_YET = "the reference gave up: a late result for the next request of that id, which has no grammar yet"
+NO_GRAMMAR_YET = "the reference gave up: a late result for the next request of that id, without its grammar"
 """As with `KNOWN_CRASH`, a late result is charged to the next request of its id; ours refuses it."""
 
 KNOWN_CRASHES = (KNOWN_CRASH, OVERGROWN_SESSION, DRAFTS_IN_FLIGHT, NO_GRAMMAR_YET)

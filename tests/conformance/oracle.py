@@ -39,9 +39,7 @@ class OracleScheduler:
 def state_to_plain(state: SchedulerState) -> Plain:
     """Give the normal form of a whole state."""
     return {
-        "requests": [
-            _request_to_plain(state, request_id) for request_id in live_request_ids(state)
-        ],
+        "requests": [_request_to_plain(state, request_id) for request_id in live_request_ids(state)],
         "running": to_plain(state.running),
         "waiting": list(state.waiting),
         "kv_holding_waiting": list(state.kv_holding_waiting),

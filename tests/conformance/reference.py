@@ -90,8 +90,9 @@ class ReferenceScheduler:
     def apply(self, event: Event) -> Plain:
         """Let `event` happen; give what came of it, in normal form."""
         self._clock.now = getattr(event, "time", 0.0)
-        with mock.patch.object(scheduler_module, "time", self._clock), mock.patch.object(
-            engine_module, "time", self._clock
+        with (
+            mock.patch.object(scheduler_module, "time", self._clock),
+            mock.patch.object(engine_module, "time", self._clock),
         ):
             outcome = self._apply(event)
         return {"event": type(event).__name__, "outcome": outcome}
@@ -118,7 +119,7 @@ class ReferenceScheduler:
             "num_acceptable_drafts": list(rows.num_acceptable_drafts),
         }
 
-    def _apply(self, event: Event) -> Plain:
+    def _apply(self, event: Event) -> Plain:  # noqa: PLR0911  one return per event
         match event:
             case Schedule(throttle_prefills, _):
                 return self._schedule(throttle_prefills=throttle_prefills)

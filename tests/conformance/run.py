@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .fixed_hash_seed import fix_hash_seed
-from .known_crashes import KNOWN_CRASH
+from .known_crashes import KNOWN_CRASHES
 from .many import Totals, playing
 from .pins import PinError, check_pins
 from .situations import SITUATIONS
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         interrupted = True
     if totals.different is not None:
         return _report(totals.different, options)
-    for situation in (*SITUATIONS, KNOWN_CRASH):
+    for situation in (*SITUATIONS, *KNOWN_CRASHES):
         print(f"{totals.situations[situation]:10,}  {situation}")
     print(f"identical: {totals}")
     return 130 if interrupted else 0

@@ -114,38 +114,45 @@ def _of_step(before: SchedulerState, after: SchedulerState) -> Iterator[str]:
     output = after.in_flight[-1]
     config = before.config
     for request_id in output.num_scheduled_tokens:
-        earlier = before.progress[request_id]
-        if earlier.num_output_placeholders:
-            yield "a row planned on placeholders"
-        drafts = output.scheduled_spec_token_ids.get(request_id, ())
-        if drafts and request_id in before.running:
-            yield "drafts to verify"
-            if len(drafts) < len(earlier.spec_token_ids):
-                yield "drafts cut by a budget"
-        elif drafts:
-            yield "a new decode padded with drafts"
+        yield from _of_planned_row(before, output, request_id)
     for request_id in output.preempted_request_ids:
         if request_id in before.running and before.progress[request_id].spec_token_ids:
             yield "drafts lost by a preemption"
             if config.max_num_new_slots_for_drafting:
                 yield "a victim gave its drafting slots back"
-    if output.scheduled_cached_requests.new_token_ids:
-        yield "tokens sent to the first stage"
-    if output.num_spec_tokens_to_schedule < config.num_spec_tokens and output.num_scheduled_tokens:
-        yield "fewer drafts for a batch of this size"
-    if output.skip_drafts and output.num_scheduled_tokens:
-        yield "drafts said to be useless"
-    if output.has_structured_output_requests:
-        yield "a row under a grammar"
-    if output.pending_structured_output_tokens:
-        yield "a row under a grammar that waits for a token"
     num_active = len(after.running) + after.num_waiting_for_input
-    if after.num_waiting_for_input and num_active >= config.max_num_active and len(after.waiting):
-        yield "a parked session took the place of an active request"
-    if config.runner_type is RunnerType.DIFFUSION and any(
+    is_full = bool(
+        after.num_waiting_for_input and num_active >= config.max_num_active and len(after.waiting)
+    )
+    is_narrow = config.runner_type is RunnerType.DIFFUSION and any(
         0 < len(drafts) < config.num_spec_tokens for drafts in output.scheduled_spec_token_ids.values()
-    ):
-        yield "a canvas narrower than the served one"
+    )
+    fewer_drafts = output.num_spec_tokens_to_schedule < config.num_spec_tokens
+    happened = {
+        "tokens sent to the first stage": bool(output.scheduled_cached_requests.new_token_ids),
+        "fewer drafts for a batch of this size": fewer_drafts and bool(output.num_scheduled_tokens),
+        "drafts said to be useless": output.skip_drafts and bool(output.num_scheduled_tokens),
+        "a row under a grammar": output.has_structured_output_requests,
+        "a row under a grammar that waits for a token": output.pending_structured_output_tokens,
+        "a parked session took the place of an active request": is_full,
+        "a canvas narrower than the served one": is_narrow,
+    }
+    yield from (situation for situation, did in happened.items() if did)
+
+
+def _of_planned_row(
+    before: SchedulerState, output: SchedulerOutput, request_id: RequestId
+) -> Iterator[str]:
+    earlier = before.progress[request_id]
+    if earlier.num_output_placeholders:
+        yield "a row planned on placeholders"
+    drafts = output.scheduled_spec_token_ids.get(request_id, ())
+    if drafts and request_id in before.running:
+        yield "drafts to verify"
+        if len(drafts) < len(earlier.spec_token_ids):
+            yield "drafts cut by a budget"
+    elif drafts:
+        yield "a new decode padded with drafts"
 
 
 _REFUSALS = {
@@ -178,7 +185,9 @@ class _Listener(Plan):
         if rule_id == "S-WAIT-12":
             waits_for_input = self.progress[request_id].status is RequestStatus.WAITING_FOR_INPUT
             self.noted.append(
-                "a session skipped for its input" if waits_for_input else "a request skipped for its grammar"
+                "a session skipped for its input"
+                if waits_for_input
+                else "a request skipped for its grammar"
             )
         elif rule_id in _REFUSALS:
             self.noted.append(_REFUSALS[rule_id])
@@ -256,9 +265,9 @@ def _of_row(
         if progress.num_stale_output_tokens:
             dropped = progress.drop_stale_output
             yield "stale output with drafts dropped" if dropped else "stale output with drafts delivered"
-    if tokens and progress.num_stale_output_tokens and progress.drop_stale_output:
-        if before.requests[request_id].resumable:
-            yield "tokens of a session's stale step dropped"
+    drops = progress.num_stale_output_tokens and progress.drop_stale_output
+    if tokens and drops and before.requests[request_id].resumable:
+        yield "tokens of a session's stale step dropped"
     tables, later = before.kv.tables.get(request_id), after.kv.tables.get(request_id)
     if tables and later and later[0].num_cached_blocks > tables[0].num_cached_blocks:
         yield "blocks cached when the tokens came back"

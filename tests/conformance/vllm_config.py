@@ -202,7 +202,9 @@ def _adapt_config(base: VllmConfig, config: SchedulerConfig) -> VllmConfig:
     vllm_config.planned = config
     if config.num_spec_tokens and config.runner_type is not RunnerType.DIFFUSION:
         vllm_config.speculative_config = _Drafter(config)
-    vllm_config.lora_config = None if config.max_loras is None else SimpleNamespace(max_loras=config.max_loras)
+    vllm_config.lora_config = (
+        None if config.max_loras is None else SimpleNamespace(max_loras=config.max_loras)
+    )
     vllm_config.parallel_config = copy.copy(base.parallel_config)
     vllm_config.parallel_config.pipeline_parallel_size = config.pipeline_parallel_size
     vllm_config.parallel_config.data_parallel_size = config.data_parallel_size

@@ -13,9 +13,9 @@ from vllm.sampling_params import RepetitionDetectionParams, StructuredOutputsPar
 from vllm.sampling_params import SamplingParams as VllmSamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import BlockHash, get_request_block_hasher
-from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request as VllmRequest
+from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from kvsched_fp import RepetitionDetection, Request, SchedulerConfig
 from kvsched_fp.grammar import Grammar

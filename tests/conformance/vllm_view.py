@@ -64,7 +64,8 @@ def scheduler_to_plain(scheduler: Scheduler) -> Plain:
         "kv": _kv_cache_to_plain(scheduler.kv_cache_manager),
         "num_waiting_for_input": scheduler.num_waiting_for_streaming_input,
         "grammar_errors": [
-            [request_id, reason_of(error)] for request_id, error in scheduler.grammar_compile_error_reqs.items()
+            [request_id, reason_of(error)]
+            for request_id, error in scheduler.grammar_compile_error_reqs.items()
         ],
         "pause_state": scheduler.pause_state.name,
         "num_unfinished_requests": scheduler.get_num_unfinished_requests(),

@@ -5,11 +5,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import attrs
 import pytest
 
 import kvsched_fp
 from kvsched_fp import (
     AddRequest,
+    AutomatonGrammar,
     InvalidEvent,
     PauseState,
     Request,
@@ -21,15 +23,21 @@ from kvsched_fp import (
     StepResult,
     add_request,
     explain,
+    fail_grammar,
     finish_requests,
+    grammar_rows,
     initial_state,
     reset_prefix_cache,
     schedule,
+    set_grammar,
     set_pause_state,
     step,
     update,
+    update_drafts,
+    update_drafts_in_flight,
 )
 from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.state import live_request_ids
 from tests.unit.worlds import make_result
 
@@ -38,6 +46,9 @@ from .histories import NUM_HISTORIES, history
 NEW = Request(
     request_id=RequestId("new"), prompt_token_ids=(7, 7, 7), sampling_params=SamplingParams(max_tokens=2)
 )
+
+CONSTRAINED = attrs.evolve(NEW, request_id=RequestId("constrained"), needs_grammar=True)
+GRAMMAR = AutomatonGrammar((((7, 0),),))
 
 Calls = Iterator[tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -63,8 +74,31 @@ def _to_update(state: SchedulerState) -> Calls:
         yield (state, make_result(state, state.in_flight[0])), {}
 
 
+def _to_grammar_rows(state: SchedulerState) -> Calls:
+    for output in state.in_flight:
+        yield (state, output), {}
+
+
+def _to_update_drafts(state: SchedulerState) -> Calls:
+    yield (state, OrderedMap(dict.fromkeys(live_request_ids(state), ()))), {}
+
+
+def _to_update_drafts_in_flight(state: SchedulerState) -> Calls:
+    for output in state.in_flight:
+        yield (state, output.step_id, OrderedMap(dict.fromkeys(live_request_ids(state), (5,)))), {}
+
+
 CALLS: dict[Callable[..., Any], Callable[[SchedulerState], Calls]] = {
     add_request: lambda state: iter([((state, NEW), {})]),
+    fail_grammar: lambda state: iter(
+        [((add_request(state, CONSTRAINED), CONSTRAINED.request_id, "no"), {})]
+    ),
+    grammar_rows: _to_grammar_rows,
+    set_grammar: lambda state: iter(
+        [((add_request(state, CONSTRAINED), CONSTRAINED.request_id, GRAMMAR), {})]
+    ),
+    update_drafts: _to_update_drafts,
+    update_drafts_in_flight: _to_update_drafts_in_flight,
     explain: lambda state: iter([((state,), {}), ((state,), {"throttle_prefills": True})]),
     finish_requests: _to_finish_requests,
     initial_state: lambda state: iter([((state.config,), {})]),
