@@ -1,5 +1,11 @@
 """What the tests of this folder share."""
 
+import importlib.util
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack
+from unittest import mock
+
 import pytest
 
 from kvsched_fp import SchedulerConfig
@@ -20,3 +26,21 @@ def config() -> SchedulerConfig:
     return SchedulerConfig(
         max_model_len=64, max_num_seqs=4, max_num_batched_tokens=16, num_blocks=60, block_size=4
     )
+
+
+@pytest.fixture(autouse=True)
+def _one_moment() -> Iterator[None]:
+    """Stop the clocks of both sides, so that the times in the events of requests can be compared."""
+    if importlib.util.find_spec("vllm") is None:
+        yield
+        return
+    from vllm.v1 import engine
+    from vllm.v1.core.sched import scheduler
+
+    from kvsched_fp.adapters.vllm import mirror, oracle
+
+    clock = types.SimpleNamespace(monotonic=lambda: 0.0, time=lambda: 0.0)
+    with ExitStack() as stack:
+        for module in (engine, scheduler, mirror, oracle):
+            stack.enter_context(mock.patch.object(module, "time", clock))
+        yield

@@ -60,12 +60,19 @@ class Tally:
             self.num_decisions += count_decisions(before, after)
 
 
-def play_history(seed: int, tally: Tally, shape: OutputShape = "both") -> Divergence | None:
-    """Play the history of `seed`; give where it diverged, or None."""
+def play_history(
+    seed: int, tally: Tally, shape: OutputShape = "both", *, with_all_features: bool = False
+) -> Divergence | None:
+    """Play the history of `seed`; give where it diverged, or None.
+
+    `with_all_features` lets the engine do what `random_features.py` draws.
+    """
     rng = Random(seed)
     own_rng = Random(f"features of {seed}")  # so that the histories without any stay what they were
-    features = draw_features(own_rng)
-    config = with_features(own_rng, draw_config(rng, VllmBlockHasher(), shape), features)
+    features = draw_features(own_rng) if with_all_features else frozenset()
+    config = draw_config(rng, VllmBlockHasher(), shape)
+    if with_all_features:
+        config = with_features(own_rng, config, features)
     tally.num_histories += 1
     tally.configs.add(config)
     reference, oracle = ReferenceScheduler(config), OracleScheduler(config)

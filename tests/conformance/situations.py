@@ -18,7 +18,7 @@ from kvsched_fp import (
 from kvsched_fp.ids import RequestId
 
 from .counterfactuals import COUNTERFACTUALS, rules_that_decided
-from .situations_of_features import FEATURE_SITUATIONS, situations_of_features
+from .situations_of_features import situations_of_features
 from .situations_of_results import situations_of_result
 from .situations_of_steps import situations_of_step
 
@@ -66,7 +66,6 @@ SITUATIONS = (
     "reset refused",
     "reset that preempted",
     "reset that preempted what was in flight",
-    *FEATURE_SITUATIONS,
 )
 """Everything that is counted."""
 

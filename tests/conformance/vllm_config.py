@@ -123,7 +123,6 @@ def build_scheduler(config: SchedulerConfig) -> Scheduler:
     if config.num_spec_tokens == 0:
         # A lookahead without a drafter, which no configuration of vLLM's gives.
         scheduler.num_lookahead_tokens = config.num_lookahead_tokens
-        scheduler.can_skip_drafts = False
     scheduler.is_mm_encoder_only = config.runner_type is RunnerType.ENCODER_ONLY
     if config.runner_type is RunnerType.DIFFUSION:
         scheduler.num_sampled_tokens_per_step = 0
@@ -166,7 +165,10 @@ class _PlannedConfig(VllmConfig):  # type: ignore[misc]  # untyped where vLLM is
     planned: SchedulerConfig
 
     num_speculative_tokens = property(lambda self: self.planned.num_spec_tokens)
-    num_lookahead_tokens = property(lambda self: self.planned.num_lookahead_tokens)
+    # Without a drafter there is none; `build_scheduler` sets what is wished all the same.
+    num_lookahead_tokens = property(
+        lambda self: self.planned.num_lookahead_tokens if self.planned.num_spec_tokens else 0
+    )
     num_prefill_lookahead_tokens = property(lambda self: self.planned.num_prefill_lookahead_tokens)
     num_hash_lookahead_tokens = property(lambda self: self.planned.num_hash_lookahead_tokens)
 

@@ -149,7 +149,7 @@ def worlds(draw: st.DrawFn) -> World:
     max_model_len = (values["num_blocks"] - 1) * values["block_size"]
     if not values["enable_chunked_prefill"]:
         # Half a pool, so that the budget, which is as long, is used up before the pool is.
-        max_model_len = min(max_model_len // 2, 16)
+        max_model_len = max(min(max_model_len // 2, 16), 2)
         values["max_num_batched_tokens"] = max_model_len
     elif values["max_num_batched_tokens"] < values["max_num_seqs"]:
         values["max_num_scheduled_tokens"] = values["max_num_batched_tokens"]
@@ -157,11 +157,16 @@ def worlds(draw: st.DrawFn) -> World:
     values["max_num_batched_tokens"] = max(values["max_num_batched_tokens"], values["max_num_seqs"])
     values["long_prefill_token_threshold"] = min(values["long_prefill_token_threshold"], max_model_len)
     make_room(values, max_model_len)
-    can_be_cut = values["enable_chunked_prefill"] or values["long_prefill_token_threshold"] > 0
+    can_be_cut = (
+        values["enable_chunked_prefill"]
+        or values["long_prefill_token_threshold"] > 0
+        or values["runner_type"] is RunnerType.ENCODER_ONLY
+    )
+    needs_room = values["runner_type"] is RunnerType.DIFFUSION  # for a canvas
     return World(
         kind=kind,
         config=SchedulerConfig(max_model_len=max_model_len, **values),
-        longest_prompt=max_model_len - can_be_cut,
+        longest_prompt=max_model_len - (can_be_cut or needs_room),
         features=besides,
     )
 

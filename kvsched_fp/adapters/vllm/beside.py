@@ -263,18 +263,14 @@ def _in_request(request: VllmRequest, after: SchedulerState) -> Difference:
     if ours is None:
         return Difference(path, request.status.name, "(no such request)")
     real = read_request(request)
+    shown = {field.name for field in attrs.fields(RequestView)}
+    same = shown - {"status", "output_token_ids", "block_hashes", "priority"}
     view = RequestView(
-        **{
-            field.name: getattr(ours, field.name)
-            for field in attrs.fields(type(ours))
-            if field.name not in ("status", "output_token_ids", "block_hashes")
-        },
+        **{name: getattr(ours, name) for name in same},
         status=ours.status.name,
         output_token_ids=tuple(ours.output_token_ids),
         # Without prefix caching nobody here needs the hashes.
         block_hashes=ours.block_hashes if after.config.enable_prefix_caching else real.block_hashes,
         priority=after.requests[request_id].priority,
-        spec_token_ids=(),
-        num_output_placeholders=0,
     )
     return first_difference(real, view, path) or Difference(path, repr(real), repr(view))

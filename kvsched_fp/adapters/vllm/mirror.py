@@ -17,7 +17,9 @@ from kvsched_fp.progress import PrefillStats, Progress
 from kvsched_fp.request import FinishReason, RequestStatus
 
 STATUSES: dict[RequestStatus, VllmRequestStatus] = {
-    status: VllmRequestStatus[status.name] for status in RequestStatus
+    status: VllmRequestStatus[status.name]
+    for status in RequestStatus
+    if status.name in VllmRequestStatus.__members__  # the others come with features that are refused
 }
 """Each of our statuses in vLLM's words."""
 

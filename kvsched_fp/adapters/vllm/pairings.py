@@ -62,6 +62,7 @@ NEW_REQUEST = Pairing(
     Pair("block_ids", "block_ids", to_block_ids, _to_lists),
     Pair("num_computed_tokens", "num_computed_tokens"),
     Pair("prefill_token_ids", "prefill_token_ids", _if_any(tuple), _if_any(list)),
+    besides=["lora", "pooling"],
 )
 """A request that is sent whole."""
 
@@ -84,6 +85,7 @@ CACHED_REQUESTS = Pairing(
     ),
     Pair("num_computed_tokens", "num_computed_tokens", tuple, list),
     Pair("num_output_tokens", "num_output_tokens", tuple, list),
+    besides=["new_token_ids"],
 )
 """The requests that are sent as a difference."""
 
@@ -102,9 +104,19 @@ STEP = Pairing(
     Pair("preempted_request_ids", "preempted_req_ids", _sorted, set),
     Pair("finished_request_ids", "finished_req_ids", _sorted, set),
     Pair("new_block_ids_to_zero", "new_block_ids_to_zero", _if_any(tuple), _if_any(list)),
-    besides=["step_id"],
+    besides=[
+        "step_id",
+        "scheduled_spec_token_ids",
+        "num_spec_tokens_to_schedule",
+        "skip_drafts",
+        "has_structured_output_requests",
+        "pending_structured_output_tokens",
+        "num_invalid_spec_tokens",
+    ],
 )
-"""One step. The requests that are sent whole need more than ours says, see `outputs.py`."""
+"""One step. What comes with features that the adapters refuse has no counterpart yet.
+
+The requests that are sent whole need more than ours says, see `outputs.py`."""
 
 WITHOUT: dict[str, Any] = {
     "scheduled_spec_decode_tokens": {},
@@ -160,6 +172,7 @@ SCHEDULER_STATS = Pairing(
         PREFIX_CACHE_STATS.to_ours,
         PREFIX_CACHE_STATS.to_theirs,
     ),
+    besides=["spec_decoding_stats"],
 )
 """The scheduler's own figures."""
 
@@ -191,6 +204,7 @@ BLOCK_STORED = Pairing(
     Pair("block_size", "block_size"),
     Pair("extra_keys", "extra_keys", lambda keys: tuple(keys or ()), lambda keys: list(keys) or None),
     _GROUP,
+    besides=["lora_id", "lora_name", "lookahead_token_ids"],
 )
 """Blocks that entered the prefix index."""
 
