@@ -64,7 +64,7 @@ class Codec(Generic[T]):
 
 def unless(default: Any, codec: Codec[T]) -> Codec[T]:
     """Leave a field out of its record while it is at `default`: what came later changes no older trace."""
-    return attrs.evolve(codec, default=default)
+    return attrs.evolve(codec if default is not None else optional(codec), default=default)
 
 
 def _checked(expected: type[T], allowed: str, schema_type: str, write: Callable[[T], str]) -> Codec[T]:

@@ -26,6 +26,7 @@ from kvsched_fp import (
 )
 from kvsched_fp.invariants import Step, observe
 from kvsched_fp.invariants.on_step.budgets import is_used_up
+from kvsched_fp.invariants.on_step.overlap import must_wait
 from kvsched_fp.kvcache.pool import as_tuple
 from kvsched_fp.progress import num_known_tokens
 
@@ -129,14 +130,13 @@ def _was_placed(step: Step, victim: Any) -> bool:
     so the pass had come by.
     """
     before = step.before
-    if _may_wait(before):
-        return False
     request, progress = before.requests[victim], before.progress[victim]
-    num_known = num_known_tokens(request, progress)
+    num_wanted = _num_wanted(before, victim)
     num_slots = len(before.kv.tables[victim][0].block_ids) * before.config.block_size
     return (
-        progress.num_computed_tokens < num_known
-        and num_known + before.config.num_lookahead_tokens <= num_slots
+        progress.num_computed_tokens < num_wanted
+        and num_wanted + before.config.num_lookahead_tokens <= num_slots
+        and not must_wait(step, request, progress)
         and not progress.is_prefill_chunk  # could be held back
         and _rows_behind(step, victim)
     )
@@ -148,8 +148,6 @@ def _preempted_itself(step: Step) -> bool:
     No block was free, it needed one, and no row before it took one: so nobody before it preempted it.
     """
     before, victim = step.before, step.victims[0]
-    if _may_wait(before):
-        return False
     progress = before.progress[victim]
     num_slots = len(before.kv.tables[victim][0].block_ids) * before.config.block_size
     ahead = before.running[: before.running.index(victim)]
@@ -163,16 +161,18 @@ def _preempted_itself(step: Step) -> bool:
         len(step.victims) == 1
         and before.kv.pool.num_free_blocks == 0
         and progress.num_computed_tokens == num_slots
-        and progress.num_computed_tokens < num_known_tokens(before.requests[victim], progress)
+        and progress.num_computed_tokens < _num_wanted(before, victim)
+        and not must_wait(step, before.requests[victim], progress)
         and took.isdisjoint(ahead)
         and _rows_behind(step, victim)
     )
 
 
-def _may_wait(state: SchedulerState) -> bool:
-    """Tell whether a running request may be passed over, or computed no further than it could be."""
-    config = state.config
-    return config.async_scheduling or config.num_spec_tokens > 0
+def _num_wanted(state: SchedulerState, request_id: Any) -> int:
+    """Count all that there is of a running request to compute."""
+    progress = state.progress[request_id]
+    num_known = num_known_tokens(state.requests[request_id], progress)
+    return num_known + progress.num_output_placeholders + len(progress.spec_token_ids)
 
 
 def _rows_behind(step: Step, victim: Any) -> bool:
@@ -237,7 +237,7 @@ def _refusals(step: Step) -> Iterator[str]:
         for name, changes in _LIFTED.items():
             if _differs(step, _with_config(before, **changes)):
                 refusals.append(name)
-        if has_budget and not refusals and not _may_wait(before):
+        if has_budget and not refusals and not config.num_spec_tokens:
             refusals.append("refused: blocks")
     yield from refusals
 

@@ -144,7 +144,8 @@ def worlds(draw: st.DrawFn) -> World:
     where nothing can cut it: the reference keeps a position for the sampled token of every running request,
     and never computes the last token of such a prompt once a chunk of it has run.
     """
-    kind, besides = draw(st.sampled_from(_KINDS)), draw(features())
+    besides = draw(features())
+    kind = draw(st.sampled_from(_KINDS_WITH_DRAFTS if "num_spec_tokens" in besides.config else _KINDS))
     values: dict[str, Any] = {**draw(_FREE), **draw(_OF_KIND[kind]), **besides.config}
     max_model_len = (values["num_blocks"] - 1) * values["block_size"]
     if not values["enable_chunked_prefill"]:
@@ -176,6 +177,9 @@ _KINDS = (
     *(Kind.SHARING, Kind.SHARING, Kind.DOOR, Kind.DOOR, Kind.DOOR),
 )
 """The ones that need more luck come more often."""
+
+_KINDS_WITH_DRAFTS = (Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.SHARING, Kind.SHARING)
+"""Those in which decodes are preempted, and padded."""
 
 _FREE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
