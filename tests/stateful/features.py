@@ -32,8 +32,6 @@ class Theme(enum.Enum):
     """Input comes in chunks."""
     GRAMMARS = "grammars"
     """Output has to follow a grammar."""
-    ADAPTERS = "adapters"
-    """Requests need adapters."""
     POOLING = "pooling"
     """Requests want one pooled output."""
     ENCODING = "encoding"
@@ -44,9 +42,10 @@ class Theme(enum.Enum):
 
 _THEMES = (
     *(Theme.NOTHING,) * 7,
-    *(Theme.DRAFTS, Theme.DRAFTS, Theme.DRAFTS, Theme.DRAFTS_AHEAD, Theme.DRAFTS_AHEAD),
+    *(Theme.DRAFTS, Theme.DRAFTS, Theme.DRAFTS, Theme.DRAFTS),
+    *(Theme.DRAFTS_AHEAD, Theme.DRAFTS_AHEAD),
     *(Theme.AHEAD, Theme.PIPELINE, Theme.PIPELINE_AHEAD, Theme.PIPELINE_AHEAD),
-    *(Theme.SESSIONS, Theme.SESSIONS, Theme.SESSIONS, Theme.GRAMMARS, Theme.ADAPTERS),
+    *(Theme.SESSIONS, Theme.SESSIONS, Theme.SESSIONS, Theme.GRAMMARS),
     *(Theme.POOLING, Theme.ENCODING, Theme.DIFFUSION, Theme.DIFFUSION),
 )
 """The ones that need more luck come more often."""
@@ -84,11 +83,10 @@ def features(draw: st.DrawFn) -> Features:
         "async_scheduling": theme in _GOING_AHEAD or (theme not in _IN_STAGES and draw(besides)),
         "log_request_events": draw(st.booleans()),
         "data_parallel_size": draw(st.sampled_from([1, 1, 2])),
+        "max_loras": draw(st.sampled_from([None, None, None, 1, 2])),
     }
     if theme in _IN_STAGES or draw(besides):
         config["pipeline_parallel_size"] = draw(st.sampled_from([2, 3]))
-    if theme is Theme.ADAPTERS or draw(besides):
-        config["max_loras"] = draw(st.sampled_from([1, 2]))
     if theme in _DRAFTING or (samples and draw(besides)):
         config |= draw(_DRAFTERS)
     if theme is Theme.DIFFUSION:
@@ -102,46 +100,52 @@ def features(draw: st.DrawFn) -> Features:
 
 _METRICS = st.sampled_from(SpecDecodeMetricsLevel)
 
-_DRAFTERS: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.fixed_dictionaries(
-        {
-            "num_spec_tokens": st.integers(1, 3),
-            "num_lookahead_tokens": st.sampled_from([0, 2]),
-            "spec_decode_metrics": _METRICS,
-        }
-    ),
-    st.fixed_dictionaries(
-        {
-            "num_spec_tokens": st.integers(1, 3),
-            "num_lookahead_tokens": st.sampled_from([2, 3]),
-            "max_num_new_slots_for_drafting": st.sampled_from([0, 1, 2]),
-            "num_prefill_lookahead_tokens": st.sampled_from([3, 2, 0]),
-            "num_hash_lookahead_tokens": st.sampled_from([0, 1, 2]),
-            # Pieces of prompt that come close to its end.
-            "max_num_batched_tokens": st.integers(4, 7),
-            "enable_chunked_prefill": st.just(value=True),
-            "spec_decode_metrics": _METRICS,
-        }
-    ),
-    st.fixed_dictionaries(
-        {
-            "num_spec_tokens": st.integers(1, 3),
-            "num_spec_tokens_per_batch_size": st.sampled_from([((1, 1, 2), (2, 9, 0)), ((1, 2, 1),)]),
-            "num_lookahead_tokens": st.just(2),
-            "drop_eagle_block": st.booleans(),
-        }
-    ),
-    st.fixed_dictionaries(
-        {
-            "num_spec_tokens": st.integers(1, 2),
-            "num_lookahead_tokens": st.just(2),
-            "drop_eagle_block": st.just(value=True),
-            "enable_prefix_caching": st.just(value=True),
-            "num_prefill_lookahead_tokens": st.sampled_from([0, 1]),
-        }
-    ),
+_PLAIN = st.fixed_dictionaries(
+    {
+        "num_spec_tokens": st.integers(1, 3),
+        "num_lookahead_tokens": st.sampled_from([0, 2]),
+        "spec_decode_metrics": _METRICS,
+    }
 )
-"""Drafters: a plain one, one that reads ahead, one for batches of several sizes, and EAGLE."""
+
+_READING_AHEAD = st.fixed_dictionaries(
+    {
+        "num_spec_tokens": st.integers(1, 3),
+        "num_lookahead_tokens": st.sampled_from([2, 3]),
+        "max_num_new_slots_for_drafting": st.sampled_from([0, 1, 2]),
+        "num_prefill_lookahead_tokens": st.sampled_from([3, 2, 0]),
+        "num_hash_lookahead_tokens": st.sampled_from([1, 2, 0]),
+        # Pieces of prompt that come close to its end.
+        "max_num_batched_tokens": st.integers(4, 7),
+        "enable_chunked_prefill": st.just(value=True),
+        "spec_decode_metrics": _METRICS,
+    }
+)
+
+_BY_BATCH_SIZE = st.fixed_dictionaries(
+    {
+        "num_spec_tokens": st.integers(1, 3),
+        "num_spec_tokens_per_batch_size": st.sampled_from([((1, 1, 2), (2, 9, 0)), ((1, 2, 1),)]),
+        "num_lookahead_tokens": st.just(2),
+        "drop_eagle_block": st.just(value=True),
+        "enable_prefix_caching": st.just(value=True),
+    }
+)
+
+_EAGLE = st.fixed_dictionaries(
+    {
+        "num_spec_tokens": st.integers(1, 2),
+        "num_lookahead_tokens": st.just(2),
+        "drop_eagle_block": st.just(value=True),
+        "enable_prefix_caching": st.just(value=True),
+        "num_prefill_lookahead_tokens": st.sampled_from([0, 1]),
+    }
+)
+
+_DRAFTERS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    _PLAIN, _READING_AHEAD, _READING_AHEAD, _BY_BATCH_SIZE, _EAGLE
+)
+"""The ones that need more luck come more often."""
 
 
 def make_room(values: dict[str, Any], max_model_len: int) -> None:
