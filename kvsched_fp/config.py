@@ -314,6 +314,12 @@ _INTEGERS: dict[str, int] = {
 
 _MAY_BE_NONE = frozenset({"max_num_active_seqs", "max_num_scheduled_tokens", "max_loras"})
 
+MAX_INTEGER = 2**40
+"""More than any figure of a scheduler; a text of digits cannot make a larger one."""
+
+MAX_NUM_GROUPS = 1024
+"""More groups of layers than any model has."""
+
 MAX_NUM_BLOCKS = 10_000_000
 """More blocks than any memory has; the pool's columns then take some 200 MB."""
 
@@ -332,8 +338,8 @@ def _check_limits(config: SchedulerConfig) -> None:
         value = getattr(config, name)
         if value is None and name in _MAY_BE_NONE:
             continue
-        if type(value) is not int or value < least:
-            raise InvalidConfig(name, value, f"an integer >= {least}")
+        if type(value) is not int or not least <= value <= MAX_INTEGER:
+            raise InvalidConfig(name, value, f"an integer >= {least}, at most {MAX_INTEGER}")
     if config.num_blocks > MAX_NUM_BLOCKS:
         raise InvalidConfig("num_blocks", config.num_blocks, f"at most {MAX_NUM_BLOCKS}")
     watermark = config.watermark
@@ -412,6 +418,9 @@ def _check_drafting(config: SchedulerConfig) -> None:
 def _check_kv_cache(config: SchedulerConfig) -> None:
     if not config.kv_cache_groups:
         raise InvalidConfig("kv_cache_groups", (), "at least one group")
+    if len(config.kv_cache_groups) > MAX_NUM_GROUPS:
+        num_groups = f"{len(config.kv_cache_groups)} groups"
+        raise InvalidConfig("kv_cache_groups", num_groups, f"at most {MAX_NUM_GROUPS} groups")
     for index, group in enumerate(config.kv_cache_groups):
         if group.block_size != config.block_size:
             raise InvalidConfig(

@@ -3,7 +3,7 @@
     values < codec < header < writer       from values to text
     reader < replay < verdict              from text to values, and comparing with the machine
     difference, divergence                 the first difference, and why
-    shrink                                 a small trace that still differs
+    simpler, smaller < shrink              a small trace that still differs
 
 `specs/trace-format.md` describes the format.
 """

@@ -3,9 +3,9 @@
 Rules
 -----
 Nothing of a file is believed. Lines are UTF-8 and at most `MAX_LINE_BYTES` long; a value is nested at most
-`MAX_DEPTH` deep; the runs on one line stand for at most `MAX_RUN_TOTAL` integers; no key stands twice;
-there is no NaN. What breaks a rule raises `TraceError` with file, line and field, and nothing behind it is
-read. One line is held at a time.
+`MAX_DEPTH` deep; the runs of one record stand for at most `values.MAX_RUN_TOTAL` integers; no key stands
+twice; there is no NaN. What breaks a rule raises `TraceError` with file, line and field, and nothing behind
+it is read. One line is held at a time.
 """
 
 import re
@@ -20,7 +20,7 @@ from kvsched_fp.errors import MISSING, InvalidInputError, TraceError
 from kvsched_fp.events import Event
 from kvsched_fp.trace.codec import Told, decode_event, decode_told
 from kvsched_fp.trace.header import Header, decode_header
-from kvsched_fp.trace.values import CodecError
+from kvsched_fp.trace.values import CodecError, one_record
 from kvsched_fp.workloads.fields import DECODER, parse_object
 from kvsched_fp.workloads.lines import Line, open_lines, read_lines
 
@@ -28,12 +28,10 @@ MAX_LINE_BYTES = 2**26
 """The longest line, in bytes; enough for millions of token ids that form no runs."""
 MAX_DEPTH = 16
 """The deepest nesting; the format needs 8."""
-MAX_RUN_TOTAL = 2**25
-"""The most integers that the runs on one line stand for; they then take about a gigabyte."""
 
-_RUN_COUNTS = re.compile(r"\[\s*-?\d+\s*,\s*(\d+)\s*\]")
 _BESIDES_BRACKETS = bytes(code for code in range(256) if chr(code) not in "[]{}")
-_MAX_COUNT_DIGITS = 18
+# A string that does not end goes on to the end of the line, so that a hostile one is looked at once.
+_STRINGS = re.compile(r'"(?>[^"\\]+|\\.)*+"?')
 
 
 @attrs.frozen
@@ -54,7 +52,8 @@ class TraceRecord:
     def told(self) -> Told:
         """Read what came of the event. Raises `TraceError`."""
         try:
-            return decode_told(_parse(self.line), self.event)
+            with one_record():
+                return decode_told(_parse(self.line), self.event)
         except CodecError as error:
             raise self.error(error) from None
 
@@ -77,9 +76,11 @@ class TraceReader:
         for line in self._lines:
             event, rest = _read_event(line)
             try:
-                yield TraceRecord(line, decode_event(event), rest)
+                with one_record():
+                    decoded = decode_event(event)
             except CodecError as error:
                 raise _located(line, error) from None
+            yield TraceRecord(line, decoded, rest)
 
     def tell(self) -> int:
         """Give the bytes read so far; 0 where a file does not tell."""
@@ -90,7 +91,8 @@ class TraceReader:
         if line is None:
             raise TraceError("trace", "no line", "a header line", path=self.path)
         try:
-            return decode_header(_parse(line))
+            with one_record():
+                return decode_header(_parse(line))
         except InvalidInputError as error:
             if isinstance(error, TraceError):
                 raise
@@ -126,7 +128,6 @@ def _read_event(line: Line) -> tuple[Any, str]:
         except (ValueError, RecursionError):
             pass  # reading the whole line will say what is wrong
         else:
-            _check_runs(line, line.text[:end])
             return event, line.text[end:]
     values = _parse(line)
     if "event" not in values:
@@ -146,40 +147,22 @@ def _parse(line: Line) -> dict[str, Any]:
         if line.has_end:
             raise
         raise line.error("line", line.text, "a whole line; the file ends in the middle of it") from None
-    _check_runs(line, line.text)
     return values
 
 
-def _check_runs(line: Line, text: str) -> None:
-    counts = _RUN_COUNTS.findall(text)
-    if any(len(count) > _MAX_COUNT_DIGITS for count in counts) or sum(map(int, counts)) > MAX_RUN_TOTAL:
-        raise line.error("line", line.text, f"runs of at most {MAX_RUN_TOTAL} integers in all")
-
-
 def _depth_exceeds(text: str, limit: int) -> bool:
-    """Tell whether brackets are nested deeper than `limit`; where strings hold brackets, look closer."""
+    """Tell whether brackets are nested deeper than `limit`; those in strings do not count."""
+    return _is_deep(text, limit) and _is_deep(_STRINGS.sub("", text), limit)
+
+
+def _is_deep(text: str, limit: int) -> bool:
     brackets = text.encode().translate(None, _BESIDES_BRACKETS)
     for _ in range(limit):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
         if not brackets:
             return False
-    return _deepest(text) > limit
-
-
-# A string that does not end goes on to the end of the line, so that a hostile one is looked at once.
-_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]')
-
-
-def _deepest(text: str) -> int:
-    depth = deepest = 0
-    for match in _STRINGS_AND_BRACKETS.finditer(text):
-        token = match[0]
-        if token in ("[", "{"):
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token in ("]", "}"):
-            depth -= 1
-    return deepest
+    # Else nothing closes what is left: a line that ends early, or no JSON, which the parser will say.
+    return b"[]" in brackets or b"{}" in brackets or len(brackets) - len(brackets.lstrip(b"[{")) > limit
 
 
 def _located(line: Line, cause: InvalidInputError, prefix: str = "") -> TraceError:

@@ -13,7 +13,9 @@ The text is put together directly: a trace has millions of values, and most of t
 import enum
 import json as json_format
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from json.encoder import encode_basestring_ascii
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -32,8 +34,8 @@ Schema: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 U = TypeVar("U")
 
-MAX_LIST_LENGTH = 2**25
-"""The most integers that a list may stand for, so that a short text cannot ask for endless memory."""
+MAX_RUN_TOTAL = 2**25
+"""The most integers that the runs of one record may stand for; they then take about a gigabyte."""
 
 
 class CodecError(InvalidInputError):
@@ -62,7 +64,7 @@ class Codec(Generic[T]):
         return json_format.loads(self.write(value))
 
 
-def unless(default: Any, codec: Codec[T]) -> Codec[T]:
+def unless(default: Any, codec: Codec[Any]) -> Codec[Any]:
     """Leave a field out of its record while it is at `default`: what came later changes no older trace."""
     return attrs.evolve(codec if default is not None else optional(codec), default=default)
 
@@ -322,6 +324,32 @@ def require_keys(json: Any, path: str, keys: Iterable[str], optional_keys: Colle
     raise CodecError(path, json, allowed)
 
 
+@contextmanager
+def one_record() -> Iterator[None]:
+    """Read what stands in one record: a short text must not ask for endless memory, list by list."""
+    token = _run_allowance.set(_Allowance())
+    try:
+        yield
+    finally:
+        _run_allowance.reset(token)
+
+
+class _Allowance:
+    """How many integers the runs of a record may still stand for."""
+
+    def __init__(self) -> None:
+        self.left = MAX_RUN_TOTAL
+
+    def take(self, count: int) -> bool:
+        self.left -= count
+        return self.left >= 0
+
+
+# Which list is one of integers is known where it is decoded, deep inside of a record: a parameter for it
+# would go through every codec.
+_run_allowance: ContextVar[_Allowance | None] = ContextVar("run_allowance", default=None)
+
+
 def _decode_integers(json: Any, path: str) -> tuple[int, ...]:
     if type(json) is list and len(json) == 1 and type(json[0]) is int:
         return (json[0],)
@@ -329,13 +357,14 @@ def _decode_integers(json: Any, path: str) -> tuple[int, ...]:
     for index, item in enumerate(_require_list(json, path)):
         if type(item) is int:
             values.append(item)
-        elif _is_run(item) and len(values) + item[1] <= MAX_LIST_LENGTH:
+        elif _is_run(item) and (_run_allowance.get() or _Allowance()).take(item[1]):
             values.extend(range(item[0], item[0] + item[1]))
         else:
             raise CodecError(
                 f"{path}[{index}]",
                 item,
-                f"an integer, or a run [first, count] of {MIN_RUN} or more; {MAX_LIST_LENGTH} in all",
+                f"an integer, or a run [first, count] of {MIN_RUN} or more; runs of at most "
+                f"{MAX_RUN_TOTAL} integers in all",
             )
     return tuple(values)
 

@@ -6,6 +6,7 @@ played, and the time how many of them.
 
 import hashlib
 import multiprocessing
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -103,6 +104,7 @@ def playing(seeds: Sequence[int], shape: OutputShape, num_jobs: int) -> Iterator
 
 
 def _work(seeds: Sequence[int], shape: OutputShape, queue: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends us
     for totals in play_batches(seeds, shape):
         queue.put(totals)
     queue.put(None)

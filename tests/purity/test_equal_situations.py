@@ -26,7 +26,7 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.state import live_request_ids
 from tests.unit.worlds import make_config, make_request, make_result, make_state, run_steps
 
-from .histories import NUM_HISTORIES, history
+from .histories import NUM_HISTORIES, history, make_new_request
 
 
 def _apply(state: SchedulerState, *events: Event) -> SchedulerState:
@@ -89,7 +89,7 @@ def test_independent_events_commute(number: int) -> None:
     for moment in history(number):
         state = moment.before
         events: list[Event] = [
-            AddRequest(make_request("new", 3)),
+            AddRequest(make_new_request(state)),
             SetPauseState(PauseState.PAUSED_NEW),
             *(FinishRequests((request_id,)) for request_id in live_request_ids(state)[:1]),
         ]

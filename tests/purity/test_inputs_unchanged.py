@@ -3,24 +3,26 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
-import attrs
 import pytest
 
 import kvsched_fp
 from kvsched_fp import (
     AddRequest,
     AutomatonGrammar,
+    Event,
+    GrammarFailed,
+    GrammarReady,
     InvalidEvent,
     PauseState,
-    Request,
     ResetPrefixCache,
-    SamplingParams,
     Schedule,
     SchedulerState,
     SetPauseState,
     StepResult,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
     add_request,
     explain,
     fail_grammar,
@@ -36,18 +38,15 @@ from kvsched_fp import (
     update_drafts,
     update_drafts_in_flight,
 )
+from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.state import live_request_ids
 from tests.unit.worlds import make_result
 
-from .histories import NUM_HISTORIES, history
+from .histories import NUM_HISTORIES, history, make_new_request
 
-NEW = Request(
-    request_id=RequestId("new"), prompt_token_ids=(7, 7, 7), sampling_params=SamplingParams(max_tokens=2)
-)
-
-CONSTRAINED = attrs.evolve(NEW, request_id=RequestId("constrained"), needs_grammar=True)
+NEW = RequestId("new")
 GRAMMAR = AutomatonGrammar((((7, 0),),))
 
 Calls = Iterator[tuple[tuple[Any, ...], dict[str, Any]]]
@@ -55,12 +54,27 @@ Calls = Iterator[tuple[tuple[Any, ...], dict[str, Any]]]
 
 def _to_step(state: SchedulerState) -> Calls:
     for event in (
-        AddRequest(NEW),
+        AddRequest(make_new_request(state)),
         Schedule(),
         SetPauseState(PauseState.PAUSED_NEW),
         ResetPrefixCache(reset_running_requests=True),
+        UpdateDrafts(_drafts(state)),
+        *(UpdateDraftsInFlight(output.step_id, _drafts(state)) for output in state.in_flight),
     ):
         yield (state, event), {}
+    for answer in (GrammarReady(NEW, GRAMMAR), GrammarFailed(NEW, "none")):
+        yield (_with_a_constrained_one(state), answer), {}
+
+
+def _drafts(state: SchedulerState) -> OrderedMap[RequestId, tuple[int, ...]]:
+    """Draft as much as may be, for all that may have drafts."""
+    drafts = (5,) * state.config.num_spec_tokens
+    free = [name for name in live_request_ids(state) if not state.requests[name].needs_grammar]
+    return OrderedMap(dict.fromkeys(free, drafts))
+
+
+def _with_a_constrained_one(state: SchedulerState) -> SchedulerState:
+    return add_request(state, make_new_request(state, needs_grammar=True))
 
 
 def _to_finish_requests(state: SchedulerState) -> Calls:
@@ -70,8 +84,15 @@ def _to_finish_requests(state: SchedulerState) -> Calls:
 
 
 def _to_update(state: SchedulerState) -> Calls:
-    if state.in_flight:
-        yield (state, make_result(state, state.in_flight[0])), {}
+    if not state.in_flight:
+        return
+    result = make_result(state, state.in_flight[0])
+    if state.config.runner_type is RunnerType.POOLING:
+        pooled = tuple(result.sampled_token_ids)
+        result = StepResult(step_id=result.step_id, pooled_request_ids=pooled)
+    elif state.config.runner_type is RunnerType.DIFFUSION:
+        result = StepResult(step_id=result.step_id)
+    yield (state, result), {}
 
 
 def _to_grammar_rows(state: SchedulerState) -> Calls:
@@ -80,23 +101,19 @@ def _to_grammar_rows(state: SchedulerState) -> Calls:
 
 
 def _to_update_drafts(state: SchedulerState) -> Calls:
-    yield (state, OrderedMap(dict.fromkeys(live_request_ids(state), ()))), {}
+    yield (state, _drafts(state)), {}
 
 
 def _to_update_drafts_in_flight(state: SchedulerState) -> Calls:
     for output in state.in_flight:
-        yield (state, output.step_id, OrderedMap(dict.fromkeys(live_request_ids(state), (5,)))), {}
+        yield (state, output.step_id, _drafts(state)), {}
 
 
 CALLS: dict[Callable[..., Any], Callable[[SchedulerState], Calls]] = {
-    add_request: lambda state: iter([((state, NEW), {})]),
-    fail_grammar: lambda state: iter(
-        [((add_request(state, CONSTRAINED), CONSTRAINED.request_id, "no"), {})]
-    ),
+    add_request: lambda state: iter([((state, make_new_request(state)), {})]),
+    fail_grammar: lambda state: iter([((_with_a_constrained_one(state), NEW, "none"), {})]),
     grammar_rows: _to_grammar_rows,
-    set_grammar: lambda state: iter(
-        [((add_request(state, CONSTRAINED), CONSTRAINED.request_id, GRAMMAR), {})]
-    ),
+    set_grammar: lambda state: iter([((_with_a_constrained_one(state), NEW, GRAMMAR), {})]),
     update_drafts: _to_update_drafts,
     update_drafts_in_flight: _to_update_drafts_in_flight,
     explain: lambda state: iter([((state,), {}), ((state,), {"throttle_prefills": True})]),
@@ -116,6 +133,13 @@ def test_every_public_function_is_called() -> None:
     exported = {getattr(kvsched_fp, name) for name in kvsched_fp.__all__}
 
     assert {function for function in exported if inspect.isfunction(function)} == CALLS.keys()
+
+
+def test_every_event_is_in_a_history() -> None:
+    """Every kind of event of the alphabet comes up in some history."""
+    kinds = {type(moment.event) for number in range(NUM_HISTORIES) for moment in history(number)}
+
+    assert set(get_args(Event)) == kinds
 
 
 @pytest.mark.parametrize("number", range(NUM_HISTORIES))

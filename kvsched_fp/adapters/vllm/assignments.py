@@ -27,7 +27,6 @@ CONFIG_FIELDS = {
     "use_v2_model_runner": "use_v2_model_runner",
     "num_lookahead_tokens": "num_lookahead_tokens",
     "scheduler_reserve_full_isl": "scheduler_reserve_full_isl",
-    "needs_kv_cache_zeroing": "needs_kv_cache_zeroing",
     "adaptive_long_prefill_threshold": "long_prefill_token_threshold_adaptive",
     "local_prefill_interval": "prefill_schedule_interval",
 }

@@ -45,7 +45,7 @@ from kvsched_fp.adapters.vllm.outputs import (
     to_scheduler_stats,
     to_vllm_output,
 )
-from kvsched_fp.adapters.vllm.requests import to_step_result
+from kvsched_fp.adapters.vllm.requests import to_sampling_params, to_step_result
 from kvsched_fp.adapters.vllm.shown import Shown, refuse_assignment
 from kvsched_fp.adapters.vllm.views import EmptyEncoderCache
 from kvsched_fp.errors import InvalidConfig, InvalidEvent, UnsupportedFeature
@@ -174,6 +174,7 @@ class OracleScheduler(Shown):
         self, scheduler_output: VllmSchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """Take in what the model runner returned for the oldest step in flight."""
+        self._follow_sampling_params(scheduler_output.num_scheduled_tokens)
         before = self._state
         step_id = oldest_step_id(self._in_flight, scheduler_output, before.current_step)
         step = before.in_flight[0]
@@ -199,6 +200,17 @@ class OracleScheduler(Shown):
             batch_of_events = to_kv_event_batch(after.emitted.kv_events, self.kv_cache_config)
             self.kv_event_publisher.publish(batch_of_events)
         return told
+
+    def _follow_sampling_params(self, request_ids: Iterable[str]) -> None:
+        """Take over what was changed inside the sampling parameters of requests, which updates read."""
+        for request_id in request_ids:
+            request = self._requests.get(RequestId(request_id))
+            asked = self._state.requests.get(RequestId(request_id))
+            if request is None or asked is None or to_sampling_params(request) == asked.sampling_params:
+                continue
+            self._replace(
+                reassign_request(self._state, request, "sampling_params", request.sampling_params)
+            )
 
     def _tell(
         self,

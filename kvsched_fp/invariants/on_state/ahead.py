@@ -71,7 +71,7 @@ def _one_token_behind(state: SchedulerState) -> str | None:
 
 @state_invariant(
     "INV-AHEAD-03",
-    Cost.CHEAP,
+    Cost.FULL,
     "No request has more drafts for its next step than the drafter proposes, in any step in flight either.",
     "The model runner has no room for one more.",
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvsched_fp.config import RunnerType
 from kvsched_fp.events import PauseState, Schedule
 from kvsched_fp.grammar import GrammarError
-from kvsched_fp.ids import RequestId
+from kvsched_fp.ids import BlockKey, RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.queues import FCFSQueue, WaitingQueue
 from kvsched_fp.request import RequestStatus
@@ -188,6 +188,54 @@ def _seats_are_kept(step: Step) -> str | None:
     )
 
 
+@step_invariant(
+    "INV-ADMIT-10",
+    Cost.CHEAP,
+    "With drop_eagle_block, a request that is admitted behind cached blocks had one more, which it gave "
+    "up.",
+    "What the drafter needs was computed in that block, and is not kept.",
+    Schedule,
+)
+def _last_hit_is_given_up(step: Step) -> str | None:
+    config = step.before.config
+    if not config.drop_eagle_block:
+        return None
+    # A block may have lost its key in the step, or got it by a row that was placed before.
+    cached, now = step.before.kv.pool.cached, step.after.kv.pool.cached
+    for request_id in step.admitted:
+        progress = step.after.progress[request_id]
+        num_hit_tokens = progress.num_computed_tokens - step.output.num_scheduled_tokens[request_id]
+        if step.before.progress[request_id].num_computed_tokens or num_hit_tokens == 0:
+            continue
+        num_hits = num_hit_tokens // config.block_size
+        given_up = [BlockKey(name + bytes(4)) for name in progress.block_hashes[num_hits : num_hits + 1]]
+        if not any(key in cached or key in now for key in given_up):
+            return f"request {request_id} starts behind {num_hits} cached blocks, and no other is cached"
+    return None
+
+
+@step_invariant(
+    "INV-ADMIT-11",
+    Cost.CHEAP,
+    "Who is overtaken and cannot have its grammar, ends with the next update.",
+    "It was looked at, and would wait for ever.",
+    Schedule,
+)
+def _hopeless_are_noticed(step: Step) -> str | None:
+    missing = set(step.admitted)
+    if not missing or not step.before.deferred:
+        return None
+    for queue in (step.before.kv_holding_waiting, step.before.waiting):
+        for request_id in _front_to_back(queue):
+            missing.discard(request_id)
+            if not missing:
+                return None
+            grammar = step.before.progress[request_id].grammar
+            if isinstance(grammar, GrammarError) and request_id not in step.after.grammar_errors:
+                return f"request {request_id} cannot have its grammar, and nobody is told"
+    return None
+
+
 def _front_to_back(queue: WaitingQueue) -> Iterator[RequestId]:
     """Go through a queue lazily: iterating a deque turns its whole back around first."""
     if not isinstance(queue, FCFSQueue):
@@ -209,5 +257,7 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _whole_prompts_without_chunks,
     _room_is_left,
     _seats_are_kept,
+    _last_hit_is_given_up,
+    _hopeless_are_noticed,
 )
 """In the order in which they are checked."""

@@ -84,6 +84,14 @@ def _padded_though_the_size_depends_on_the_batch() -> Changed:
     return change(sound, before=attrs.evolve(sound.before, config=config))
 
 
+def _hit_that_is_not_given_up() -> Changed:
+    prefix = tuple(range(8))
+    state = run_together(make_config(), make_request("a", 9, tokens=prefix))
+    sound = run(apply(state, AddRequest(make_request("b", 9, tokens=prefix))), Schedule())
+    config = attrs.evolve(sound.before.config, drop_eagle_block=True)
+    return change(sound, before=attrs.evolve(sound.before, config=config))
+
+
 def _placeholder_too_few() -> Changed:
     sound = _ahead()
     return change(sound, after=with_progress(sound.after, A, num_output_placeholders=1))
@@ -141,6 +149,7 @@ BROKEN_DRAFTS: dict[str, Callable[[], Changed]] = {
     "INV-DRAFT-05": _skipped_though_one_can_use_them,
     "INV-DRAFT-06": _ends_where_the_drafter_reads,
     "INV-DRAFT-07": _padded_though_the_size_depends_on_the_batch,
+    "INV-ADMIT-10": _hit_that_is_not_given_up,
     "INV-ASYNC-01": _placeholder_too_few,
     "INV-ASYNC-02": _decoded_before_its_turn,
     "INV-ASYNC-03": _planned_behind_its_end,

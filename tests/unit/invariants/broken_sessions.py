@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import attrs
 
-from kvsched_fp import GrammarReady, RequestStatus, Schedule
+from kvsched_fp import AddRequest, GrammarFailed, GrammarReady, RequestStatus, Schedule
 from kvsched_fp.invariants import Step
+from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.progress import RequestEvent, RequestEventType
 from tests.unit.worlds import make_config, make_request, make_state
 
@@ -23,6 +24,7 @@ from .good import (
 )
 from .good_features import (
     ONLY_ONES,
+    apply,
     constrained_state,
     failing_state,
     more_input,
@@ -50,6 +52,12 @@ def _no_seat_left() -> Changed:
 def _grammar_that_is_not_announced() -> Changed:
     sound = run(_under_grammar().after, Schedule())
     return change_output(sound, has_structured_output_requests=False)
+
+
+def _overtaken_for_ever() -> Changed:
+    state = apply(constrained_state(), GrammarFailed(B, "no such grammar"), AddRequest(make_request("c")))
+    sound = run(state, Schedule())
+    return change(sound, after=attrs.evolve(sound.after, grammar_errors=OrderedMap()))
 
 
 def _told_and_let_go_on() -> Changed:
@@ -101,6 +109,7 @@ def _told_again() -> Changed:
 BROKEN_SESSIONS: dict[str, Callable[[], Changed]] = {
     "INV-ROW-09": _grammar_that_is_not_announced,
     "INV-ADMIT-09": _no_seat_left,
+    "INV-ADMIT-11": _overtaken_for_ever,
     "INV-ANSWER-01": _told_and_let_go_on,
     "INV-ANSWER-02": _not_allowed_and_goes_on,
     "INV-ANSWER-03": _another_error_is_told,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from kvsched_fp import AddRequest
 from kvsched_fp.errors import MISSING, TraceError
-from kvsched_fp.trace import check_trace, open_trace_reader, reader
+from kvsched_fp.trace import check_trace, open_trace_reader, reader, values
 from tests.unit.trace.helpers import edit, read_values, write_trace
 
 
@@ -48,9 +49,6 @@ def _replace_line(path: Path, line: int, content: bytes) -> Path:
             b'{"event":{"kind":"schedule","throttle_prefills":false},"event":2}',
             "the key 'event' stands twice",
         ),
-        (b'{"a":[1,1000000000]}', "runs of at most 33554432 integers in all"),
-        (b'{"a":[[1,20000000],[1,20000000]]}', "runs of at most 33554432 integers in all"),
-        (b'{"a":[ 1 , 1' + b"0" * 400 + b"]}", "runs of at most 33554432 integers in all"),
     ],
 )
 def test_a_line_that_is_no_record(trace: Path, content: bytes, part: str) -> None:
@@ -59,6 +57,33 @@ def test_a_line_that_is_no_record(trace: Path, content: bytes, part: str) -> Non
 
     assert (trace, 3, "line") == (error.path, error.line, error.field)
     assert part in error.allowed
+
+
+def test_runs_that_stand_for_too_much(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lists of one record share what their runs may stand for."""
+    monkeypatch.setattr(values, "MAX_RUN_TOTAL", 100)
+    request: dict[str, Any] = read_values(trace)[1]["event"]["request"]
+    request["prompt_token_ids"] = [[1, 60]]
+    edit(trace, lambda lines: lines[1]["event"].update(request=request))
+    with open_trace_reader(trace) as opened:
+        next(opened.records())
+
+    request["sampling_params"]["stop_token_ids"] = [[1, 60]]
+    error = _error(edit(trace, lambda lines: lines[1]["event"].update(request=request)))
+
+    assert (2, "event.request.sampling_params.stop_token_ids[0]") == (error.line, error.field)
+    assert "100 integers in all" in error.allowed
+
+
+def test_two_large_tokens_are_no_run(trace: Path) -> None:
+    """A list of two integers is one of two tokens, unless it stands in a list of tokens."""
+    tokens = [7, 2 * values.MAX_RUN_TOTAL]
+    edit(trace, lambda lines: lines[1]["event"]["request"].update(prompt_token_ids=tokens))
+    with open_trace_reader(trace) as opened:
+        event = next(opened.records()).event
+
+    assert isinstance(event, AddRequest)
+    assert tuple(tokens) == event.request.prompt_token_ids
 
 
 def test_a_line_that_is_too_long(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +121,7 @@ def test_a_trace_that_ends_in_the_middle_of_a_line(trace: Path) -> None:
 )
 def test_a_wrong_header(trace: Path, change: dict[str, Any], field: str, part: str) -> None:
     """The first line says what the file is, or it is not read."""
-    error = _error(edit(trace, lambda values: values[0].update(change)))
+    error = _error(edit(trace, lambda lines: lines[0].update(change)))
 
     assert (1, field) == (error.line, error.field)
     assert part in error.allowed
@@ -105,7 +130,7 @@ def test_a_wrong_header(trace: Path, change: dict[str, Any], field: str, part: s
 @pytest.mark.parametrize(("key", "field"), [("version", "version"), ("config", "header.config")])
 def test_a_header_without_a_key(trace: Path, key: str, field: str) -> None:
     """The error says that the key is missing, not that it is null."""
-    error = _error(edit(trace, lambda values: values[0].pop(key)))
+    error = _error(edit(trace, lambda lines: lines[0].pop(key)))
 
     assert (1, field, MISSING) == (error.line, error.field, error.value)
     assert f"{field}: missing; allowed: " in str(error)
@@ -123,7 +148,7 @@ def test_a_header_without_a_key(trace: Path, key: str, field: str) -> None:
 )
 def test_a_wrong_configuration(trace: Path, name: str, value: object, part: str) -> None:
     """A configuration that no scheduler can run with names its field."""
-    error = _error(edit(trace, lambda values: values[0]["config"].update({name: value})))
+    error = _error(edit(trace, lambda lines: lines[0]["config"].update({name: value})))
 
     assert (1, f"config.{name}") == (error.line, error.field)
     assert part in error.allowed
