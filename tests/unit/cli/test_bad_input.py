@@ -160,7 +160,10 @@ def test_a_bad_workload_does_not_empty_an_old_trace(tmp_path: Path) -> None:
     ("options", "parts"),
     [
         (["--spec", "8192"], ["num_spec_tokens: got 8192", "less than max_num_batched_tokens = 8192"]),
-        (["--spec", "9" * 30], ["num_lookahead_tokens: got 9999", "an integer >= 0, at most 1099511627776"]),
+        (
+            ["--spec", "9" * 30],
+            ["num_lookahead_tokens: got 9999", "an integer >= 0, at most 1099511627776"],
+        ),
         (["--pp", "1000000000"], ["pipeline_parallel_size: got 1000000000", "at most 64 in a run"]),
         (
             ["--async", "--pp", "2", "--set", "use_v2_model_runner=false"],
