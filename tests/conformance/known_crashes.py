@@ -4,7 +4,10 @@ We refuse such an event [U-TOK-08]. There is nothing to compare then, and no eng
 ends there, and is counted.
 """
 
+from collections.abc import Iterator
+
 from kvsched_fp import Event, SchedulerState, Update
+from kvsched_fp.progress import Progress
 
 KNOWN_CRASH = "the reference gave up: a late result exceeds the stale share of the next request of that id"
 """An id was used again while its old step was in flight, and the new request was preempted.
@@ -30,7 +33,14 @@ known, and the reference asserts that it is; ours refuses the event.
 NO_GRAMMAR_YET = "the reference gave up: a late result for the next request of that id, without its grammar"
 """As with `KNOWN_CRASH`, a late result is charged to the next request of its id; ours refuses it."""
 
-KNOWN_CRASHES = (KNOWN_CRASH, OVERGROWN_SESSION, DRAFTS_IN_FLIGHT, NO_GRAMMAR_YET)
+LATE_RESULT = "the reference gave up: blocks beyond the table are reported, for a late result of a used id"
+"""As with `KNOWN_CRASH`, but the new request was not preempted: less than nothing is in flight for it.
+
+More blocks count as full than it has; reporting them to the outside, the reference reads past the end of
+the block table (deviation D-05).
+"""
+
+KNOWN_CRASHES = (KNOWN_CRASH, OVERGROWN_SESSION, DRAFTS_IN_FLIGHT, NO_GRAMMAR_YET, LATE_RESULT)
 
 
 def is_known_crash(before: SchedulerState, event: Event, raised: str, refused: str = "") -> str | None:
@@ -43,12 +53,27 @@ def is_known_crash(before: SchedulerState, event: Event, raised: str, refused: s
     if raised.startswith("AttributeError") and "requests that have their grammar" in refused:
         return NO_GRAMMAR_YET
     if raised.startswith("IndexError") and before.config.enable_kv_cache_events:
-        longest = max((request.num_prompt_tokens for request in before.requests.values()), default=0)
-        return OVERGROWN_SESSION if longest > before.config.max_model_len else None
+        return _reads_past_the_table(before, event)
     if not isinstance(event, Update) or not raised.startswith("AssertionError"):
         return None
-    for request_id, num_tokens in before.in_flight[0].num_scheduled_tokens.items():
-        progress = before.progress.get(request_id)
-        if progress is not None and 0 < progress.num_stale_output_tokens < num_tokens:
+    for progress, num_tokens in _rows_that_come_back(before):
+        if 0 < progress.num_stale_output_tokens < num_tokens:
             return KNOWN_CRASH if refused.startswith("InvalidEvent: step_id: ") else None
     return None
+
+
+def _reads_past_the_table(before: SchedulerState, event: Event) -> str | None:
+    longest = max((request.num_prompt_tokens for request in before.requests.values()), default=0)
+    if longest > before.config.max_model_len:
+        return OVERGROWN_SESSION
+    is_late = isinstance(event, Update) and any(
+        progress.num_in_flight_tokens < num_tokens for progress, num_tokens in _rows_that_come_back(before)
+    )
+    return LATE_RESULT if is_late else None
+
+
+def _rows_that_come_back(before: SchedulerState) -> Iterator[tuple[Progress, int]]:
+    for request_id, num_tokens in before.in_flight[0].num_scheduled_tokens.items():
+        progress = before.progress.get(request_id)
+        if progress is not None:
+            yield progress, num_tokens
