@@ -41,7 +41,7 @@ def append_slots(
     """
     config = kv.config
     tables = kv.tables[request.request_id]
-    num_tokens = min(progress.num_computed_tokens, config.max_model_len) + num_new_tokens
+    num_tokens = progress.num_computed_tokens + num_new_tokens
     num_missing = count_missing_blocks(kv, tables, num_tokens + config.num_lookahead_tokens)
     new_block_ids, grown = kv.no_block_ids, None
     if num_missing is not None:
@@ -104,13 +104,15 @@ def count_missing_blocks(
     """Count per group the blocks that a request lacks for `num_tokens` slots; None for none [K-FIT-01]."""
     config = kv.config
     num_slots = min(num_tokens, config.max_model_len)
-    lacks = False
-    num_missing = []
     for group, table in zip(config.kv_cache_groups, tables, strict=True):
-        num_blocks = group.num_blocks_for(num_slots) - table.block_ids.length
-        lacks |= num_blocks > 0
-        num_missing.append(max(num_blocks, 0))
-    return num_missing if lacks else None
+        if group.num_blocks_for(num_slots) > table.block_ids.length:
+            break
+    else:
+        return None
+    return [
+        max(group.num_blocks_for(num_slots) - table.block_ids.length, 0)
+        for group, table in zip(config.kv_cache_groups, tables, strict=True)
+    ]
 
 
 def _extend_tables(

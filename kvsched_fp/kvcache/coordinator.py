@@ -159,10 +159,13 @@ def cache_full_blocks(
     """
     num_full_blocks = 0
     if kv.config.enable_prefix_caching:
-        num_settled = max(0, num_tokens - kv.num_reprefillable_tokens)  # [K-CACHE-03]
+        num_settled = num_tokens - kv.num_reprefillable_tokens  # [K-CACHE-03]
         num_full_blocks = min(num_settled // kv.config.block_size, len(progress.block_hashes))
     if grown is None:
-        if min([table.num_cached_blocks for table in tables]) >= num_full_blocks:
+        for table in tables:
+            if table.num_cached_blocks < num_full_blocks:
+                break
+        else:
             return tables
         grown = [table.block_ids for table in tables]
     changed = []
