@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 
 import attrs
 
+from kvsched_fp.records import quick_constructor
+
 SHIFT = 8
 CHUNK_SIZE = 1 << SHIFT
 MASK = CHUNK_SIZE - 1
@@ -26,7 +28,7 @@ _CHUNK_BYTES = CHUNK_SIZE * _ITEM_BYTES
 T = TypeVar("T")
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class IntVector:
     """A persistent vector of 32-bit integers; it can grow at the end."""
 
@@ -67,8 +69,11 @@ class IntVector:
             packed = chunks[-1] + packed
             chunks = chunks[:-1]
         if len(packed) <= _CHUNK_BYTES:
-            return IntVector((*chunks, packed), length) if packed else self
-        return IntVector(chunks + _split_bytes(packed), length)
+            return _make_int_vector((*chunks, packed), length) if packed else self
+        return _make_int_vector(chunks + _split_bytes(packed), length)
+
+
+_make_int_vector = quick_constructor(IntVector)
 
 
 class OpenIntVector(dict[int, "array[int]"]):

@@ -24,7 +24,6 @@ Upstream: `v1/core/kv_cache_coordinator.py`, `v1/core/single_type_kv_cache_manag
 """
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 import attrs
 from immutables import Map
@@ -37,10 +36,11 @@ from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockSt
 from kvsched_fp.kvcache.pool import BlockPool, OpenPool, clear_prefix_index, make_pool
 from kvsched_fp.outputs import BlockIds, PrefixCacheStats
 from kvsched_fp.progress import Progress, known_tokens
+from kvsched_fp.records import quick_constructor
 from kvsched_fp.request import Request
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class GroupTable:
     """The blocks of one request in one group [K-TAB-01]."""
 
@@ -48,6 +48,9 @@ class GroupTable:
     """In token order."""
     num_cached_blocks: int = 0
     """Blocks at the front that are in the prefix index [K-TAB-02]."""
+
+
+_make_group_table = quick_constructor(GroupTable)
 
 
 @attrs.frozen
@@ -73,7 +76,7 @@ class KVCache:
 
 def as_block_ids(block_ids: Iterable[int]) -> tuple[BlockId, ...]:
     """Give unpacked integers their name back."""
-    return cast("tuple[BlockId, ...]", tuple(block_ids))
+    return tuple(block_ids)  # type: ignore[arg-type]  # a cast would cost a call, in every row
 
 
 def make_kv_cache(config: SchedulerConfig) -> KVCache:
@@ -174,7 +177,7 @@ def cache_full_blocks(
         if num_cached_blocks < num_full_blocks:
             _cache_blocks(kv, request, progress, group_index, block_ids, num_cached_blocks, num_full_blocks)
             num_cached_blocks = num_full_blocks
-        changed.append(GroupTable(block_ids, num_cached_blocks))
+        changed.append(_make_group_table(block_ids, num_cached_blocks))
     return tuple(changed)
 
 
@@ -194,7 +197,7 @@ def _cache_blocks(
     if not hashes:
         return
     suffix = kv.key_suffixes[group_index]
-    keys = cast("list[BlockKey]", [block_hash + suffix for block_hash in hashes])
+    keys: list[BlockKey] = [block_hash + suffix for block_hash in hashes]  # type: ignore[misc]
     kv.pool.cache(as_block_ids(block_ids.between(start, end)), keys)
     if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
         kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
