@@ -17,6 +17,8 @@ Rules
 [M-SESS-07] With look-ahead, the hash of a block that was kept may cover the token that a chunk
     discarded. It stands for what is in the cache; when the session starts again from nothing, it is
     hashed anew.
+[M-SESS-08] A late result of an earlier request of its id cannot stop a session that has computed less than
+    that result cuts off; it is refused, where the reference fails an assertion (deviation D-05).
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `_handle_stopped_request`,
 `_update_request_as_session`, `_enqueue_waiting_request`.
@@ -42,7 +44,7 @@ def end_or_continue(
     """Let a request that stopped end, or its session go on [M-SESS-01]; tell whether it goes on.
 
     The caller takes it out of its queue, and puts a session that goes on into another [M-SESS-05]. Raises
-    `InvalidEvent` as `begin_chunk` does.
+    `InvalidEvent` as `begin_chunk` does, and if less than nothing would be left computed [M-SESS-08].
     """
     request, progress = open_state.requests[request_id], open_state.progress[request_id]
     at_end = progress.chunks[:1] == (None,)
@@ -50,9 +52,13 @@ def end_or_continue(
         move(progress.status, status)
         end_request(open_state, request_id)
         return False
+    num_computed_tokens = progress.num_computed_tokens - progress.num_output_placeholders
+    if num_computed_tokens < 0:
+        allowed = f"a step of {request_id!r}; this one is of an earlier request of that id"
+        raise InvalidEvent("step_id", request_id, allowed)
     progress = attrs.evolve(
         progress,
-        num_computed_tokens=progress.num_computed_tokens - progress.num_output_placeholders,
+        num_computed_tokens=num_computed_tokens,
         spec_token_ids=(),
         drop_stale_output=True,
         num_stale_output_tokens=progress.num_in_flight_tokens,

@@ -2,19 +2,16 @@
 
 from collections import Counter
 from itertools import combinations
-from random import Random
 
 import attrs
 
 from kvsched_fp import Event, Schedule, SchedulerConfig, SchedulerState
 
 from .compare import Difference, first_difference
-from .histories import History
+from .kinds import PLAIN, Kind
 from .known_crashes import is_known_crash
 from .oracle import OracleScheduler
 from .plain import Plain
-from .random_configs import OutputShape, draw_config
-from .random_features import draw_features, with_features
 from .reference import ReferenceScheduler
 from .situations import situations_of
 from .situations_of_steps import count_decisions
@@ -60,24 +57,15 @@ class Tally:
             self.num_decisions += count_decisions(before, after)
 
 
-def play_history(
-    seed: int, tally: Tally, shape: OutputShape = "both", *, with_all_features: bool = False
-) -> Divergence | None:
-    """Play the history of `seed`; give where it diverged, or None.
-
-    `with_all_features` lets the engine do what `random_features.py` draws.
-    """
-    rng = Random(seed)
-    own_rng = Random(f"features of {seed}")  # so that the histories without any stay what they were
-    features = draw_features(own_rng) if with_all_features else frozenset()
-    config = draw_config(rng, VllmBlockHasher(), shape)
-    if with_all_features:
-        config = with_features(own_rng, config, features)
+def play_history(seed: int, tally: Tally, kind: Kind = PLAIN) -> Divergence | None:
+    """Play the history of `seed`; give where it diverged, or None."""
+    drawn = kind.draw(seed, VllmBlockHasher())
+    config = drawn.config
     tally.num_histories += 1
     tally.configs.add(config)
+    tally.pairs.update(combinations(sorted(drawn.features), 2))
     reference, oracle = ReferenceScheduler(config), OracleScheduler(config)
-    history = History(rng, oracle.state, features, own_rng)
-    tally.pairs.update(combinations(sorted(features), 2))
+    history = drawn.history(oracle.state)
     events: list[Event] = []
     for event in history.events():
         events.append(event)

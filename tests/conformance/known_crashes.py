@@ -40,7 +40,21 @@ More blocks count as full than it has; reporting them to the outside, the refere
 the block table (deviation D-05).
 """
 
-KNOWN_CRASHES = (KNOWN_CRASH, OVERGROWN_SESSION, DRAFTS_IN_FLIGHT, NO_GRAMMAR_YET, LATE_RESULT)
+LATE_TOKENS = "the reference gave up: a late result exceeds the placeholders of the next request of that id"
+"""As with `KNOWN_CRASH`, with placeholders: the reference asserts that their number stays above zero."""
+
+LATE_STOP = "the reference gave up: a late result stops the next session of that id before it has begun"
+"""As with `KNOWN_CRASH`: what it cuts off was never computed, and the reference asserts that it was."""
+
+KNOWN_CRASHES = (
+    KNOWN_CRASH,
+    OVERGROWN_SESSION,
+    DRAFTS_IN_FLIGHT,
+    NO_GRAMMAR_YET,
+    LATE_RESULT,
+    LATE_TOKENS,
+    LATE_STOP,
+)
 
 
 def is_known_crash(before: SchedulerState, event: Event, raised: str, refused: str = "") -> str | None:
@@ -48,31 +62,55 @@ def is_known_crash(before: SchedulerState, event: Event, raised: str, refused: s
 
     `refused` is what our side raised.
     """
-    if raised.startswith("AssertionError") and "a session with at most" in refused:
+    by_kind = {
+        "AssertionError": _failed_assertion,
+        "AttributeError": _without_grammar,
+        "IndexError": _past_the_table,
+    }
+    judge = by_kind.get(raised.partition(":")[0])
+    return None if judge is None else judge(before, event, refused)
+
+
+def _failed_assertion(before: SchedulerState, event: Event, refused: str) -> str | None:
+    if "a session with at most" in refused:
         return DRAFTS_IN_FLIGHT
-    if raised.startswith("AttributeError") and "requests that have their grammar" in refused:
-        return NO_GRAMMAR_YET
-    if raised.startswith("IndexError") and before.config.enable_kv_cache_events:
-        return _reads_past_the_table(before, event)
-    if not isinstance(event, Update) or not raised.startswith("AssertionError"):
+    if "so many placeholders are left for it" in refused:
+        return LATE_TOKENS if _has_late_row(before, event) else None
+    if "is of an earlier request of that id" in refused:
+        return LATE_STOP if _has_late_row(before, event) else None
+    is_stale = any(
+        0 < progress.num_stale_output_tokens < num_tokens
+        for progress, num_tokens in _rows_that_come_back(before, event)
+    )
+    return KNOWN_CRASH if is_stale and refused.startswith("InvalidEvent: step_id: ") else None
+
+
+def _without_grammar(_before: SchedulerState, _event: Event, refused: str) -> str | None:
+    return NO_GRAMMAR_YET if "requests that have their grammar" in refused else None
+
+
+def _past_the_table(before: SchedulerState, event: Event, _refused: str) -> str | None:
+    if not before.config.enable_kv_cache_events:
         return None
-    for progress, num_tokens in _rows_that_come_back(before):
-        if 0 < progress.num_stale_output_tokens < num_tokens:
-            return KNOWN_CRASH if refused.startswith("InvalidEvent: step_id: ") else None
-    return None
-
-
-def _reads_past_the_table(before: SchedulerState, event: Event) -> str | None:
     longest = max((request.num_prompt_tokens for request in before.requests.values()), default=0)
     if longest > before.config.max_model_len:
         return OVERGROWN_SESSION
-    is_late = isinstance(event, Update) and any(
-        progress.num_in_flight_tokens < num_tokens for progress, num_tokens in _rows_that_come_back(before)
+    return LATE_RESULT if _has_late_row(before, event) else None
+
+
+def _has_late_row(before: SchedulerState, event: Event) -> bool:
+    """Tell whether tokens come back that are not in flight for the request of that id."""
+    return any(
+        progress.num_in_flight_tokens
+        < sum(output.num_scheduled_tokens.get(request_id, 0) for output in before.in_flight)
+        for request_id, progress in before.progress.items()
+        if isinstance(event, Update)
     )
-    return LATE_RESULT if is_late else None
 
 
-def _rows_that_come_back(before: SchedulerState) -> Iterator[tuple[Progress, int]]:
+def _rows_that_come_back(before: SchedulerState, event: Event) -> Iterator[tuple[Progress, int]]:
+    if not isinstance(event, Update):
+        return
     for request_id, num_tokens in before.in_flight[0].num_scheduled_tokens.items():
         progress = before.progress.get(request_id)
         if progress is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from .random_configs import OutputShape
+from .kinds import Kind
 
 BATCH_SECONDS = 1.0
 """How long a process plays before it tells what it has played."""
@@ -35,6 +35,8 @@ class Totals:
     configs: set[bytes] = attrs.field(factory=set)
     """A digest of every configuration."""
     situations: Counter[str] = attrs.field(factory=Counter)
+    pairs: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+    """In how many histories each pair of features met."""
     different: int | None = None
     """The seed of a history that differs."""
 
@@ -45,6 +47,7 @@ class Totals:
         self.num_decisions += other.num_decisions
         self.configs |= other.configs
         self.situations.update(other.situations)
+        self.pairs.update(other.pairs)
         if self.different is None:
             self.different = other.different
 
@@ -55,13 +58,13 @@ class Totals:
         )
 
 
-def play_batches(seeds: Sequence[int], shape: OutputShape) -> Iterator[Totals]:
+def play_batches(seeds: Sequence[int], kind: Kind) -> Iterator[Totals]:
     """Play the histories of these seeds, up to one that differs; now and then, tell what was played."""
     from .duel import Tally, play_history
 
     tally, started, different = Tally(), time.monotonic(), None
     for seed in seeds:
-        if play_history(seed, tally, shape) is not None:
+        if play_history(seed, tally, kind) is not None:
             different = seed
         if different is not None or time.monotonic() - started >= BATCH_SECONDS:
             yield _total(tally, different)
@@ -74,23 +77,29 @@ def play_batches(seeds: Sequence[int], shape: OutputShape) -> Iterator[Totals]:
 def _total(tally: Any, different: int | None) -> Totals:
     configs = {hashlib.blake2b(repr(config).encode(), digest_size=8).digest() for config in tally.configs}
     return Totals(
-        tally.num_histories, tally.num_events, tally.num_decisions, configs, tally.situations, different
+        tally.num_histories,
+        tally.num_events,
+        tally.num_decisions,
+        configs,
+        tally.situations,
+        tally.pairs,
+        different,
     )
 
 
 @contextmanager
-def playing(seeds: Sequence[int], shape: OutputShape, num_jobs: int) -> Iterator[Iterator[Totals | None]]:
+def playing(seeds: Sequence[int], kind: Kind, num_jobs: int) -> Iterator[Iterator[Totals | None]]:
     """Play histories in so many processes; give what was played, batch by batch, None where nothing is new.
 
     The processes are ended with the block.
     """
     if num_jobs == 1:
-        yield play_batches(seeds, shape)
+        yield play_batches(seeds, kind)
         return
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()
     workers = [
-        context.Process(target=_work, args=(seeds[share::num_jobs], shape, queue), daemon=True)
+        context.Process(target=_work, args=(seeds[share::num_jobs], kind, queue), daemon=True)
         for share in range(num_jobs)
     ]
     for worker in workers:
@@ -103,9 +112,9 @@ def playing(seeds: Sequence[int], shape: OutputShape, num_jobs: int) -> Iterator
             worker.join()
 
 
-def _work(seeds: Sequence[int], shape: OutputShape, queue: Any) -> None:
+def _work(seeds: Sequence[int], kind: Kind, queue: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends us
-    for totals in play_batches(seeds, shape):
+    for totals in play_batches(seeds, kind):
         queue.put(totals)
     queue.put(None)
 

@@ -1,8 +1,9 @@
 """What else a running engine does: drafts, overlapping steps, grammars, sessions, adapters, other models.
 
-Each history gets a few of these, so that every pair of them meets in many.
+Each history gets few or many of these, so that every pair meets in about a tenth of the histories.
 """
 
+from itertools import combinations
 from random import Random
 
 import attrs
@@ -37,20 +38,32 @@ _OTHER_MODELS = {
 _NEED_DRAFTS = {"dynamic drafts", "drafting slots", "prefill lookahead", "hash lookahead", "eagle block"}
 
 
+_SAMPLING = {"drafts", *_NEED_DRAFTS, "grammars", "sessions"}
+_EITHER = {"hash lookahead", "eagle block"}
+_EXCLUDED = {
+    frozenset(_EITHER),
+    *(frozenset(pair) for pair in combinations(_OTHER_MODELS, 2)),
+    *(frozenset((model, feature)) for model in ("pooling", "encoder only") for feature in _SAMPLING),
+    *(frozenset(("diffusion", feature)) for feature in (*_NEED_DRAFTS, "sessions")),
+}
+PAIRS = tuple(tuple(sorted(pair)) for pair in combinations(FEATURES, 2) if frozenset(pair) not in _EXCLUDED)
+"""The pairs that may meet; the others have no meaning together, or the reference refuses them."""
+
+
 def draw_features(rng: Random) -> frozenset[str]:
-    """Draw the features of one history: none at all in a quarter of them."""
-    if rng.random() < 0.25:
-        return frozenset()
-    chosen = {feature for feature in FEATURES[:12] if rng.random() < 0.35}
-    if rng.random() < 0.25:
-        chosen.add(rng.choice(FEATURES[12:]))
+    """Draw the features of one history."""
+    share = rng.choice((0.3, 0.3, 0.8, 0.8, 0.5))
+    chosen = {feature for feature in FEATURES if feature not in _OTHER_MODELS and rng.random() < share}
+    chosen -= _EITHER
+    if rng.random() < 0.9:
+        chosen.add(rng.choice(sorted(_EITHER)))
+    if rng.random() < 0.54:
+        chosen.add(rng.choice(list(_OTHER_MODELS)))
     if chosen & _NEED_DRAFTS:
         chosen.add("drafts")
-    if "hash lookahead" in chosen:
-        chosen.discard("eagle block")
     if "pooling" in chosen or "encoder only" in chosen:
         # Nothing is sampled, so there is nothing to draft, to constrain or to go on from.
-        chosen -= {"drafts", *_NEED_DRAFTS, "grammars", "sessions"}
+        chosen -= _SAMPLING
     if "diffusion" in chosen:
         chosen -= {*_NEED_DRAFTS, "sessions"}
         chosen.add("drafts")  # the canvas

@@ -5,7 +5,9 @@
 
 Run it from the top of the repository, in an environment that `reference-env.sh` made. The profile `ci`
 plays the same histories every time, from seed 0 on; `deep` starts at a seed that it draws and prints, and
-plays in as many processes as there are processors, for as long as it is told.
+plays in as many processes as there are processors, for as long as it is told. With `--features`, the
+engine does more: asynchronous scheduling, drafts, pipelines, sessions, grammars, adapters, other models
+(`random_features.py`), alone and together.
 
 At the first difference it says where, makes the history small with the real scheduler as the judge, and
 saves it as a trace that `kvsched-fp check` can show.
@@ -20,10 +22,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .fixed_hash_seed import fix_hash_seed
+from .kinds import Kind
 from .known_crashes import KNOWN_CRASHES
 from .many import Totals, playing
 from .pins import PinError, check_pins
+from .random_features import PAIRS
 from .situations import SITUATIONS
+from .situations_of_features import FEATURE_SITUATIONS
 
 FOLDER = Path("traces")
 """Where failing histories go; git ignores it."""
@@ -55,10 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
         interrupted = True
     if totals.different is not None:
         return _report(totals.different, options)
-    for situation in (*SITUATIONS, *KNOWN_CRASHES):
-        print(f"{totals.situations[situation]:10,}  {situation}")
+    _print_counts(totals, with_features=options.kind.has_features)
     print(f"identical: {totals}")
     return 130 if interrupted else 0
+
+
+def _print_counts(totals: Totals, *, with_features: bool) -> None:
+    """Print how often each situation occurred, and in how many histories each pair of features met."""
+    for situation in (*SITUATIONS, *(FEATURE_SITUATIONS if with_features else ()), *KNOWN_CRASHES):
+        print(f"{totals.situations[situation]:10,}  {situation}")
+    for pair in PAIRS if with_features else ():
+        print(f"{totals.pairs[pair]:10,}  {' and '.join(pair)}")
 
 
 def _play(options: argparse.Namespace) -> Iterator[Totals]:
@@ -66,7 +78,7 @@ def _play(options: argparse.Namespace) -> Iterator[Totals]:
     progress = _Progress()
     num_events = 0
     seeds = range(options.seed, options.seed + options.histories)
-    with playing(seeds, options.shape, options.jobs) as batches:
+    with playing(seeds, options.kind, options.jobs) as batches:
         for played in batches:
             if played is not None:
                 num_events += played.num_events
@@ -118,13 +130,15 @@ def _report(seed: int, options: argparse.Namespace) -> int:
     from .duel import Tally, play_history
     from .small import make_small, save_trace
 
-    print(f"different: {play_history(seed, Tally(), options.shape)}")
-    print(f"again: {_command(f'--histories 1 --seed {seed} --shape {options.shape}')}", flush=True)
-    small = make_small(seed, options.shape)
+    print(f"different: {play_history(seed, Tally(), options.kind)}")
+    features = " --features" if options.kind.has_features else ""
+    again = f"--histories 1 --seed {seed} --shape {options.kind.shape}{features}"
+    print(f"again: {_command(again)}", flush=True)
+    small = make_small(seed, options.kind)
     if small is None:
         print("it does not differ when it is played once more")
         return 1
-    path = options.folder / f"different-{seed}-{options.shape}.jsonl"
+    path = options.folder / f"different-{seed}-{options.kind}.jsonl"
     save_trace(small, path)
     print(f"shrunk to {len(small.events)} events after {small.num_tries} tries: {path}")
     if not small.shows_in_outcomes:
@@ -163,10 +177,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="how long, at most")
     parser.add_argument("--seed", type=int, help="the first history; the next has the next seed")
     parser.add_argument("--shape", choices=("v1", "v2", "both"), default="both", help="of the output")
+    parser.add_argument("--features", action="store_true", help="with what else an engine does")
     parser.add_argument("--jobs", type=int, help="processes")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where a failing history is saved")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a saved trace instead")
     options = parser.parse_args(arguments)
+    options.kind = Kind(options.shape, options.features)
     is_deep = options.profile == "deep"
     if options.seed is None:
         options.seed = secrets.randbelow(10**9) if is_deep else 0

@@ -10,7 +10,6 @@ Importing this module imports vLLM.
 """
 
 from pathlib import Path
-from random import Random
 
 import attrs
 
@@ -22,9 +21,8 @@ from kvsched_fp.trace.codec import what_was_told
 from kvsched_fp.trace.shrink import DEFAULT_MAX_TRIES, shrink
 from tests.traces.recorder import RecordedScheduler
 
-from .histories import History
+from .kinds import PLAIN, Drawn, Kind
 from .live_judge import judge_everything, judge_outcomes
-from .random_configs import OutputShape, draw_config
 from .vllm_hasher import VllmBlockHasher
 
 
@@ -40,25 +38,22 @@ class Small:
     """Whether a trace shows the difference; else only the states differ, or the reference crashed."""
 
 
-def make_small(
-    seed: int, shape: OutputShape = "both", *, max_tries: int = DEFAULT_MAX_TRIES
-) -> Small | None:
+def make_small(seed: int, kind: Kind = PLAIN, *, max_tries: int = DEFAULT_MAX_TRIES) -> Small | None:
     """Shrink the history of `seed`; None if it does not differ."""
     for judge_of in (judge_outcomes, judge_everything):
         for hasher in (Blake2BlockHasher(), VllmBlockHasher()):
-            rng = Random(seed)
-            config = draw_config(rng, hasher, shape)
-            events = draw_events(rng, config)
+            drawn = kind.draw(seed, hasher)
+            config, events = drawn.config, draw_events(drawn)
             shrunk = shrink(config, events, judge_of(config), judge_of=judge_of, max_tries=max_tries)
             if shrunk is not None:
                 return Small(shrunk.config, shrunk.events, shrunk.num_tries, judge_of is judge_outcomes)
     return None
 
 
-def draw_events(rng: Random, config: SchedulerConfig) -> tuple[Event, ...]:
+def draw_events(drawn: Drawn) -> tuple[Event, ...]:
     """Draw a whole history, up to an event that we refuse: `known_crashes.py`."""
-    state = initial_state(config)
-    history = History(rng, state)
+    state = initial_state(drawn.config)
+    history = drawn.history(state)
     events: list[Event] = []
     for event in history.events():
         try:

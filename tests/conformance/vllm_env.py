@@ -13,12 +13,3 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 # By default, key-value events carry the last 64 bits of a hash as a number, for consumers from the time
 # when hashes were numbers. Ours carry the hash; with this the reference's do too.
 os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
-
-
-def choose_model_runner(*, use_v2: bool) -> None:
-    """Set which model runner schedulers built from now on work for.
-
-    The property behind `use_v2_model_runner` asks this variable first, so that everything in the
-    scheduler's constructor that depends on the property follows.
-    """
-    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if use_v2 else "0"

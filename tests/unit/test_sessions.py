@@ -346,6 +346,18 @@ def test_session_that_has_computed_more_than_is_kept_cannot_go_on() -> None:
     assert set() == set(add_request(state, make_end()).requests)
 
 
+def test_late_result_of_its_id_cannot_stop_a_session_that_has_computed_nothing() -> None:
+    """[M-SESS-08] The token behind the stop was computed for the earlier request of that id."""
+    state, _ = run_step(make_state(make_config(num_spec_tokens=1), make_request("a", 2, max_tokens=9)))
+    state, output = schedule(update_drafts(state, {A: (5,)}))
+    state = finish_requests(state, [A])
+    state = add_request(state, make_request("a", 2, resumable=True, stop_token_ids=[9]))
+    result = StepResult(step_id=output.step_id, sampled_token_ids={A: (9, 5)})
+
+    with refused(InvalidEvent, "step_id", A, "an earlier request of that id", state=state):
+        update(state, result)
+
+
 @pytest.mark.parametrize("late", [make_end(), make_input()], ids=["end", "input"])
 def test_nothing_comes_behind_the_end(late: Request) -> None:
     """[M-LIFE-04] A second end marker is refused, and so is more input."""
