@@ -34,8 +34,8 @@ Schema: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 U = TypeVar("U")
 
-MAX_RUN_TOTAL = 2**25
-"""The most integers that the runs of one record may stand for; they then take about a gigabyte."""
+MAX_RUN_TOTAL = 2**23
+"""The most integers that the runs of one record may stand for; they then take some 300 MB."""
 
 
 class CodecError(InvalidInputError):

@@ -84,6 +84,16 @@ def test_preempted_request_loses_its_drafts_and_placeholders() -> None:
     assert (8, 8) == (progress.num_in_flight_tokens, progress.num_stale_output_tokens)
 
 
+def test_preempted_request_is_still_in_the_middle_of_its_prompt() -> None:
+    """[M-REL-01] Whether its last step left prompt to compute is not forgotten."""
+    config = make_config(max_num_batched_tokens=4)
+    state, _ = run_step(make_state(config, make_request("a", 9)))
+    after, _ = reset_prefix_cache(state, reset_running_requests=True)
+
+    assert RequestStatus.PREEMPTED is after.progress[A].status
+    assert (True, True) == (state.progress[A].is_prefill_chunk, after.progress[A].is_prefill_chunk)
+
+
 def test_preempted_request_keeps_everything_else() -> None:
     """[M-REL-01] Its grammar stands behind its output, and what was counted of it stays."""
     config = make_config(

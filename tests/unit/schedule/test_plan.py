@@ -178,6 +178,18 @@ def test_prompts_come_every_so_many_steps(interval: int, expected: list[str]) ->
     assert expected == ["".join(ids) for ids in interval_batches(interval, 6)]
 
 
+def test_any_row_of_prompt_restarts_the_interval() -> None:
+    """[S-HOLD-02] Also one with a decode behind it: `a` computes prompt in steps 1 and 3."""
+    config = make_config(prefill_schedule_interval=2, long_prefill_token_threshold=4)
+    state, _ = run_step(make_state(config, make_request("a", 20), make_request("b", 4)))
+    state, second = run_step(state)
+    state, third = run_step(state)
+
+    assert [("b", 1)] == batch(second)
+    assert [("a", 4), ("b", 1)] == batch(third)
+    assert 3 == state.last_prefill_step
+
+
 def test_step_that_is_due_may_still_be_throttled() -> None:
     """[S-HOLD-01, S-HOLD-02] Either reason is enough to hold prompts back."""
     config = make_config(prefill_schedule_interval=2)
