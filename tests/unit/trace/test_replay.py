@@ -123,6 +123,21 @@ def test_every_kind_of_outcome_is_compared(
     assert divergence.rule_ids[0].startswith(rule)
 
 
+def test_blocks_are_given_by_other_rules_than_tokens(tmp_path: Path) -> None:
+    """Where a row has other blocks, the rules of hits and of the free list come first, then the row's."""
+
+    def take_another_block(values: list[dict[str, Any]]) -> None:
+        rows = (value["output"]["scheduled_new_requests"] for value in values if "output" in value)
+        first_row = next(filter(None, rows))[0]
+        first_row["block_ids"][0] = [9]
+
+    divergence = _check(edit(write_trace(tmp_path / "t.jsonl"), take_another_block)).divergence
+
+    assert divergence is not None
+    assert divergence.difference.path.startswith("output.scheduled_new_requests[0].block_ids")
+    assert ("K-HIT-01", "K-POOL-03", divergence.reasons[0].rule_id) == divergence.rule_ids
+
+
 def _is_full(told: dict[str, Any]) -> bool:
     """Tell whether there is something to change."""
     if "clients" in told:
