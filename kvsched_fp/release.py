@@ -7,8 +7,8 @@ Rules
     Its drafts and its placeholders are gone.
 [M-REL-02] It goes back to the front of the waiting queue (FCFS), or to its place (priority).
 [M-REL-03] Its tokens in flight become stale. Normally they are still delivered when they come
-    back, and it is not admitted before; after a forced reset they are dropped, and it may be
-    admitted at once.
+    back, and it is not admitted before; after a forced reset, or with `requires_kv_delivery`, they are
+    dropped, and it may be admitted at once.
 [M-REL-04] A share that is stale from an earlier preemption and still in flight stays dropped if it was; it
     cannot be told apart from the later share, so both are dropped.
 [M-REL-05] A request that ends gives back all its blocks and leaves the state; its id is told to the
@@ -65,7 +65,7 @@ def end_request(open_state: OpenState, request_id: RequestId) -> None:
     """Let a request leave the state [M-REL-05]. The caller takes it out of its queue."""
     release_blocks(open_state.kv, request_id)
     request = open_state.requests.pop(request_id)
-    del open_state.progress[request_id]
+    open_state.left(request_id, open_state.progress.pop(request_id))
     del open_state.add_numbers[request_id]
     open_state.finished_request_ids[request_id] = None
     if open_state.config.include_finished_set:

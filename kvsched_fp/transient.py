@@ -69,6 +69,9 @@ class OpenState:
             return progress.events
         return (*progress.events, RequestEvent(type_, self.time))
 
+    def left(self, request_id: RequestId, progress: Progress) -> None:
+        """Hear that a request has left, and where it stood; for those who show that to others."""
+
     def remove_from_queues(self, request_ids: set[RequestId]) -> None:
         """Take requests out of whichever of the three queues they are in, and out of `deferred`."""
         remaining = [request_id for request_id in self.running if request_id not in request_ids]

@@ -10,6 +10,7 @@ import click
 
 from kvsched_fp.cli.check import check
 from kvsched_fp.cli.explain import explain
+from kvsched_fp.cli.explore import explore_command
 from kvsched_fp.cli.failures import EXIT_INVALID_INPUT, failures_told
 from kvsched_fp.cli.run import run
 from kvsched_fp.cli.shrink import shrink_command
@@ -55,4 +56,5 @@ def main(ctx: click.Context) -> None:
 main.add_command(run)
 main.add_command(check)
 main.add_command(explain)
+main.add_command(explore_command)
 main.add_command(shrink_command)

@@ -1,4 +1,4 @@
-"""Progress bars: of a run (requests done) and of a check (bytes read), with rates and the time left."""
+"""Progress bars of a run (requests done) and of a check (bytes read), and the progress of a search."""
 
 import time
 from types import TracebackType
@@ -15,6 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+
+from kvsched_fp.explore.findings import SearchProgress
 
 REFRESH_SECONDS = 0.1
 """Wall time between two refreshes."""
@@ -99,4 +101,38 @@ class CheckProgress(_Bar):
             return
         self._refreshed = now
         self._progress.update(self._task, completed=num_read)
+        self._progress.refresh()
+
+
+class ExploreProgress(_Bar):
+    """A line on the standard error, shown only if that is a terminal and `visible`.
+
+    Nobody knows how large a world is, so it has no bar.
+    """
+
+    def __init__(self, *, visible: bool) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not visible or not console.is_terminal,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None)
+        self._started = self._refreshed = time.perf_counter()
+
+    def update(self, found: SearchProgress) -> None:
+        """Show how far the search is; most calls return at once."""
+        now = time.perf_counter()
+        if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
+            return
+        self._refreshed = now
+        elapsed = max(now - self._started, 1e-9)
+        text = (
+            f"depth {found.depth}  {found.num_states:,} states  {found.num_to_expand:,} left in level  "
+            f"{found.num_expanded / elapsed:,.0f} states/s  {found.num_moves / elapsed:,.0f} moves/s"
+        )
+        self._progress.update(self._task, description=text)
         self._progress.refresh()

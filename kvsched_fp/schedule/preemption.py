@@ -35,7 +35,7 @@ def append_slots_by_preemption(plan: Plan, cursor: int, num_new_tokens: int) -> 
             cursor -= 1  # [S-PRE-03]
         if victim_id in plan.num_scheduled_tokens:
             plan.take_back(victim_id)  # [S-PRE-04]
-        preempt_request(plan, victim_id, drop_stale_output=False)
+        preempt_request(plan, victim_id, drop_stale_output=plan.config.requires_kv_delivery)
         plan.someone_preempted = True
         if victim_id == request_id:
             return None, cursor  # [S-PRE-05]

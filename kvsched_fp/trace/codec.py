@@ -34,7 +34,7 @@ from kvsched_fp.events import (
     UpdateDrafts,
     UpdateDraftsInFlight,
 )
-from kvsched_fp.grammar import AutomatonGrammar
+from kvsched_fp.grammar import AutomatonGrammar, PermissiveGrammar
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
@@ -130,6 +130,7 @@ CONFIG = record(
     async_scheduling=unless(False, BOOLEAN),
     pipeline_parallel_size=unless(1, INTEGER),
     data_parallel_size=unless(1, INTEGER),
+    requires_kv_delivery=unless(False, BOOLEAN),
     num_spec_tokens=unless(0, INTEGER),
     num_spec_tokens_per_batch_size=unless(None, tuple_of(INTEGERS)),
     max_num_new_slots_for_drafting=unless(0, INTEGER),
@@ -190,6 +191,7 @@ _GRAMMAR = union(
         AutomatonGrammar,
         record(AutomatonGrammar, moves=tuple_of(tuple_of(INTEGERS)), state=INTEGER),
     ),
+    permissive=(PermissiveGrammar, record(PermissiveGrammar)),
 )
 
 EVENT = union(

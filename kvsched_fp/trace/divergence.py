@@ -9,10 +9,14 @@ from kvsched_fp.events import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     ResetPrefixCache,
     Schedule,
     SetPauseState,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
 )
 from kvsched_fp.explain import explain
 from kvsched_fp.ids import RequestId
@@ -47,12 +51,22 @@ _RULES_OF_FIELDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Which rules decide a field that no single request's reason explains; the first part found in the path."""
 
+_RULES_OF_BLOCKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("].block_ids", ("K-HIT-01", "K-POOL-03")),
+    (".new_block_ids[", ("K-POOL-03",)),
+    ("].num_computed_tokens", ("K-HIT-01",)),
+)
+"""Which rules give a row its blocks. They come before the reason of the row, which gives it its tokens."""
 
 _KINDS: dict[type[Event], str] = {
     AddRequest: "add_request",
     FinishRequests: "finish_requests",
     Schedule: "schedule",
     Update: "update",
+    UpdateDrafts: "update_drafts",
+    UpdateDraftsInFlight: "update_drafts_in_flight",
+    GrammarReady: "grammar_ready",
+    GrammarFailed: "grammar_failed",
     SetPauseState: "set_pause_state",
     ResetPrefixCache: "reset_prefix_cache",
 }
@@ -125,7 +139,7 @@ def make_divergence(replayed: Replayed, last_events: tuple[str, ...]) -> Diverge
         event_kind=kind_of(event),
         difference=difference,
         reasons=reasons,
-        rule_ids=tuple(dict.fromkeys(reason.rule_id for reason in reasons)) or _rules_of(difference.path),
+        rule_ids=_rules_that_decided(difference.path, reasons),
         last_events=last_events,
     )
 
@@ -162,8 +176,13 @@ def _named_in(difference: Difference, output: SchedulerOutput) -> set[RequestId]
     return set()
 
 
-def _rules_of(path: str) -> tuple[str, ...]:
-    return next((rules for part, rules in _RULES_OF_FIELDS if part in path), ())
+def _rules_that_decided(path: str, reasons: tuple[Reason, ...]) -> tuple[str, ...]:
+    of_rows = tuple(dict.fromkeys(reason.rule_id for reason in reasons))
+    return (*_rules_of(path, _RULES_OF_BLOCKS), *of_rows) or _rules_of(path, _RULES_OF_FIELDS)
+
+
+def _rules_of(path: str, rules_of_parts: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[str, ...]:
+    return next((rules for part, rules in rules_of_parts if part in path), ())
 
 
 def kind_of(event: Event) -> str:
@@ -192,6 +211,10 @@ def _describe(event: Event, outcome: object) -> str:
         case FinishRequests(request_ids, status):
             whom = "all" if request_ids is None else ", ".join(map(repr, request_ids[:5]))
             text = f" {whom}: {status.value}"
+        case UpdateDrafts(draft_token_ids) | UpdateDraftsInFlight(draft_token_ids=draft_token_ids):
+            text = f": {sum(map(len, draft_token_ids.values()))} tokens for {len(draft_token_ids)} requests"
+        case GrammarReady(request_id) | GrammarFailed(request_id):
+            text = f" {request_id!r}"
         case SetPauseState(pause_state):
             text = f" {pause_state.value}"
         case ResetPrefixCache(reset_running_requests):

@@ -53,7 +53,7 @@ class TraceRecord:
         """Read what came of the event. Raises `TraceError`."""
         try:
             with one_record():
-                return decode_told(_parse(self.line), self.event)
+                return decode_told(parse_line(self.line), self.event)
         except CodecError as error:
             raise self.error(error) from None
 
@@ -92,7 +92,7 @@ class TraceReader:
             raise TraceError("trace", "no line", "a header line", path=self.path)
         try:
             with one_record():
-                return decode_header(_parse(line))
+                return decode_header(parse_line(line))
         except InvalidInputError as error:
             if isinstance(error, TraceError):
                 raise
@@ -129,7 +129,7 @@ def _read_event(line: Line) -> tuple[Any, str]:
             pass  # reading the whole line will say what is wrong
         else:
             return event, line.text[end:]
-    values = _parse(line)
+    values = parse_line(line)
     if "event" not in values:
         raise _located(line, CodecError("record.event", MISSING, "an object with the key event"))
     return values["event"], ""
@@ -138,7 +138,8 @@ def _read_event(line: Line) -> tuple[Any, str]:
 _EVENT_FIRST = '{"event":'
 
 
-def _parse(line: Line) -> dict[str, Any]:
+def parse_line(line: Line) -> dict[str, Any]:
+    """Read one line of somebody else's as a JSON object. Raises an error of the line's kind."""
     if _depth_exceeds(line.text, MAX_DEPTH):
         raise line.error("line", line.text, f"nested at most {MAX_DEPTH} deep")
     try:

@@ -19,17 +19,27 @@ rows that are no longer in the batch are taken out of the events that name them.
 - A file has no scheduler behind it: `recorded_judge.py` says what it can know.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import attrs
 
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import InvalidInputError
-from kvsched_fp.events import Event, FinishRequests, StepResult, Update
+from kvsched_fp.events import (
+    Event,
+    FinishRequests,
+    GrammarFailed,
+    GrammarReady,
+    StepResult,
+    Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
+)
+from kvsched_fp.ids import RequestId
 from kvsched_fp.machine import step
 from kvsched_fp.state import SchedulerState, initial_state
-from kvsched_fp.trace.simpler import Size, measure, simpler_configs, simpler_events, with_fewer_blocks
+from kvsched_fp.trace.simpler import Rows, Size, measure, simpler_configs, simpler_events, with_fewer_blocks
 from kvsched_fp.trace.smaller import (
     units_of,
     with_earlier_requests,
@@ -67,18 +77,22 @@ def shrink(
     judge: Judge,
     *,
     judge_of: Callable[[SchedulerConfig], Judge] | None = None,
+    make_fit: Callable[[], "Fit"] | None = None,
     max_tries: int = DEFAULT_MAX_TRIES,
     tell: Callable[[int, int], object] | None = None,
 ) -> Shrunk | None:
     """Shrink a history; None if the judge finds no difference in it.
 
     `judge_of` makes the judge of another configuration; without it the configuration stays as it is.
+    `make_fit` makes what repairs the events of one candidate, in place of `fit`.
     `tell` is given the number of candidates played and of events left, after each.
     """
     num_events = judge(events)
     if num_events is None:
         return None
     shrinker = _Shrinker(config, tuple(events[:num_events]), judge, judge_of, max_tries, tell)
+    if make_fit is not None:
+        shrinker.make_fit = make_fit
     is_minimal = False
     try:
         while shrinker.shrink_once():
@@ -112,6 +126,7 @@ class _Shrinker:
         self._judge_of = judge_of
         self._max_tries = max_tries
         self._tell = tell
+        self.make_fit: Callable[[], Fit] = lambda: fit
 
     def shrink_once(self) -> bool:
         """Go once through what can be tried; tell whether anything got smaller."""
@@ -184,7 +199,7 @@ class _Shrinker:
     ) -> bool:
         """Take a candidate over if it is smaller and still differs, perhaps with a smaller pool."""
         config, judge = config or self.config, judge or self._judge
-        repaired = repair(config, candidate)
+        repaired = repair(config, candidate, self.make_fit())
         if repaired is None:
             return False
         return self._ask(config, repaired, judge) or self._ask_with_smaller_pool(config, repaired)
@@ -197,7 +212,7 @@ class _Shrinker:
         if num_spare <= 0:
             return False
         for smaller in with_fewer_blocks(config, num_spare):
-            repaired = repair(smaller, events)
+            repaired = repair(smaller, events, self.make_fit())
             if repaired is not None and self._ask(smaller, repaired, self._judge_of(smaller)):
                 return True
         return False
@@ -225,12 +240,18 @@ def _num_free_at_end(config: SchedulerConfig, events: Sequence[Event]) -> int:
     return state.kv.pool.num_free_blocks
 
 
-def repair(config: SchedulerConfig, events: Sequence[Event]) -> tuple[Event, ...] | None:
+Fit: TypeAlias = Callable[[SchedulerState, Event], Event | None]
+"""Gives an event as it makes sense in a state; None if there is nothing left of it."""
+
+
+def repair(
+    config: SchedulerConfig, events: Sequence[Event], fit_event: Fit | None = None
+) -> tuple[Event, ...] | None:
     """Make the events fit each other again; None if they cannot."""
     state = initial_state(config)
     repaired: list[Event] = []
     for event in events:
-        fitting = _fit(state, event)
+        fitting = (fit_event or fit)(state, event)
         if fitting is None:
             continue
         try:
@@ -241,19 +262,40 @@ def repair(config: SchedulerConfig, events: Sequence[Event]) -> tuple[Event, ...
     return tuple(repaired)
 
 
-def _fit(state: SchedulerState, event: Event) -> Event | None:
+def fit(state: SchedulerState, event: Event) -> Event | None:
     """Give the event as it makes sense in `state`; None if there is nothing left of it."""
-    if isinstance(event, Update):
-        if not state.in_flight:
-            return None
-        output = state.in_flight[0]
-        rows = {
-            request_id: token_ids
-            for request_id, token_ids in event.result.sampled_token_ids.items()
-            if request_id in output.num_scheduled_tokens
-        }
-        return Update(StepResult(step_id=output.step_id, sampled_token_ids=rows))
-    if isinstance(event, FinishRequests) and event.request_ids is not None:
-        live = tuple(request_id for request_id in event.request_ids if request_id in state.requests)
-        return FinishRequests(live, event.status) if live else None
+    match event:
+        case Update():
+            return _fit_update(state, event)
+        case FinishRequests(request_ids) if request_ids is not None:
+            live = tuple(request_id for request_id in request_ids if request_id in state.requests)
+            return attrs.evolve(event, request_ids=live) if live else None
+        case UpdateDrafts(draft_token_ids):
+            drafts = _rows_of(draft_token_ids, state.requests)
+            return UpdateDrafts(drafts) if drafts else None
+        case UpdateDraftsInFlight(step_id, draft_token_ids):
+            drafts = _rows_of(draft_token_ids, state.requests)
+            is_in_flight = any(output.step_id == step_id for output in state.in_flight)
+            return UpdateDraftsInFlight(step_id, drafts) if drafts and is_in_flight else None
+        case GrammarReady(request_id) | GrammarFailed(request_id):
+            return event if request_id in state.requests else None
     return event
+
+
+def _fit_update(state: SchedulerState, event: Update) -> Update | None:
+    if not state.in_flight:
+        return None
+    output, result = state.in_flight[0], event.result
+    batch = output.num_scheduled_tokens
+    return attrs.evolve(
+        event,
+        result=StepResult(
+            step_id=output.step_id,
+            sampled_token_ids=_rows_of(result.sampled_token_ids, batch),
+            pooled_request_ids=[name for name in result.pooled_request_ids if name in batch],
+        ),
+    )
+
+
+def _rows_of(rows: Mapping[RequestId, tuple[int, ...]], known: Container[RequestId]) -> Rows:
+    return {request_id: token_ids for request_id, token_ids in rows.items() if request_id in known}

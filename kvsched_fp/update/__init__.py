@@ -14,7 +14,7 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler.update_from_output`.
 """
 
 from kvsched_fp.events import StepResult, check_time
-from kvsched_fp.outputs import EngineOutput
+from kvsched_fp.outputs import EngineOutput, SchedulerOutput
 from kvsched_fp.release import end_request
 from kvsched_fp.request import FinishReason
 from kvsched_fp.sessions import enqueue
@@ -24,7 +24,7 @@ from kvsched_fp.update.outputs import take_emitted
 from kvsched_fp.update.results import Results
 from kvsched_fp.update.tokens import take_in_row
 
-__all__ = ["update"]
+__all__ = ["take_in", "update"]
 
 
 def update(state: SchedulerState, result: StepResult, *, time: float = 0.0) -> SchedulerState:
@@ -37,8 +37,12 @@ def update(state: SchedulerState, result: StepResult, *, time: float = 0.0) -> S
     """
     output = check_answer(state, result)
     check_time("time", time)
+    return take_in(Results(state, time), output, result)
+
+
+def take_in(results: Results, output: SchedulerOutput, result: StepResult) -> SchedulerState:
+    """Take in the result of `output`, the oldest step in flight of the state that was opened."""
     sampled = result.sampled_token_ids
-    results = Results(state, time)
     for request_id, num_scheduled_tokens in output.num_scheduled_tokens.items():
         token_ids = sampled.get(request_id, ())
         pooled = request_id in result.pooled_request_ids
@@ -46,7 +50,7 @@ def update(state: SchedulerState, result: StepResult, *, time: float = 0.0) -> S
     _move_stopped(results)
     _end_without_grammar(results)
     emitted = take_emitted(results)
-    return results.close(in_flight=state.in_flight[1:], emitted=emitted)
+    return results.close(in_flight=results.in_flight[1:], emitted=emitted)
 
 
 def _move_stopped(results: Results) -> None:

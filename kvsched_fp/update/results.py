@@ -9,10 +9,19 @@ from kvsched_fp.transient import OpenState
 class Results(OpenState):
     """The opened state, which step is taken in, the outputs per client and the requests that stopped."""
 
-    __slots__ = ("continuing", "drafted", "outputs", "spec_decoding_stats", "step_id", "stopped")
+    __slots__ = (
+        "continuing",
+        "drafted",
+        "in_flight",
+        "outputs",
+        "spec_decoding_stats",
+        "step_id",
+        "stopped",
+    )
 
     def __init__(self, state: SchedulerState, time: float) -> None:
         super().__init__(state, time)
+        self.in_flight = state.in_flight
         self.step_id = state.in_flight[0].step_id
         self.drafted = dict(state.in_flight[0].scheduled_spec_token_ids)  # a plain one is asked faster
         self.outputs: dict[int, list[EngineOutput]] = {}

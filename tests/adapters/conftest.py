@@ -1,7 +1,6 @@
 """What the tests of this folder share."""
 
 import importlib.util
-import types
 from collections.abc import Iterator
 from contextlib import ExitStack
 from unittest import mock
@@ -29,18 +28,19 @@ def config() -> SchedulerConfig:
 
 
 @pytest.fixture(autouse=True)
-def _one_moment() -> Iterator[None]:
-    """Stop the clocks of both sides, so that the times in the events of requests can be compared."""
+def _one_clock() -> Iterator[None]:
+    """Give both sides the driver's clock, so that the times in the events of requests can be compared."""
     if importlib.util.find_spec("vllm") is None:
         yield
         return
     from vllm.v1 import engine
     from vllm.v1.core.sched import scheduler
 
-    from kvsched_fp.adapters.vllm import mirror, oracle
+    from kvsched_fp.adapters.vllm import oracle
+    from tests.adapters.pairs import CLOCK
 
-    clock = types.SimpleNamespace(monotonic=lambda: 0.0, time=lambda: 0.0)
+    CLOCK.now = 0.0
     with ExitStack() as stack:
-        for module in (engine, scheduler, mirror, oracle):
-            stack.enter_context(mock.patch.object(module, "time", clock))
+        for module in (engine, scheduler, oracle):
+            stack.enter_context(mock.patch.object(module, "time", CLOCK))
         yield

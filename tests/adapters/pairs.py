@@ -9,34 +9,67 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Any
+from unittest import mock
 
+import attrs
 from vllm.v1.core.sched.interface import PauseState as VllmPauseState
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.utils import ConstantList
 
 from kvsched_fp import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     ResetPrefixCache,
     Schedule,
     SchedulerConfig,
     SetPauseState,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
 )
 from kvsched_fp.adapters.vllm import OracleScheduler
 from kvsched_fp.adapters.vllm.config import to_scheduler_config
+from kvsched_fp.errors import KvschedError
+from kvsched_fp.grammar import GrammarError
+from kvsched_fp.machine import step
 from kvsched_fp.state import SchedulerState, initial_state
 from tests.conformance.compare import Difference, first_difference
 from tests.conformance.histories import History
 from tests.conformance.known_crashes import is_known_crash
-from tests.conformance.random_configs import draw_config
+from tests.conformance.random_configs import OutputShape, draw_config
+from tests.conformance.random_features import draw_features, with_features
 from tests.conformance.vllm_config import build_scheduler
 from tests.conformance.vllm_hasher import VllmBlockHasher
-from tests.conformance.vllm_requests import make_request_hasher, to_model_runner_output, to_vllm_request
+from tests.conformance.vllm_requests import (
+    VllmGrammar,
+    make_request_hasher,
+    to_model_runner_output,
+    to_vllm_request,
+)
 from tests.conformance.vllm_view import scheduler_to_plain
+
+
+class Clock:
+    """Stands in for the module `time`: shows what it was set to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Give the time."""
+        return self.now
+
+    time = monotonic
+
+
+CLOCK = Clock()
+"""What all drivers' schedulers look at, set to the time of the event."""
 
 
 class Driver:
@@ -57,8 +90,9 @@ class Driver:
     def shutdown(self) -> None:
         """Do nothing, as a publisher."""
 
-    def apply(self, event: Event) -> Any:
+    def apply(self, event: Event) -> Any:  # noqa: PLR0911  one return per event
         """Let `event` happen; give what the scheduler answers, all fields of it."""
+        CLOCK.now = getattr(event, "time", 0.0)
         match event:
             case Schedule(throttle_prefills):
                 output = self.scheduler.schedule(throttle_prefills=throttle_prefills)
@@ -66,12 +100,30 @@ class Driver:
                 return plain(output)
             case Update(result):
                 output = self._in_flight.popleft()
-                returned = to_model_runner_output(output.num_scheduled_tokens, result.sampled_token_ids)
+                returned = to_model_runner_output(
+                    output.num_scheduled_tokens, result.sampled_token_ids, result.pooled_request_ids
+                )
                 told = self.scheduler.update_from_output(output, returned)
                 return {"told": plain(told), "cut": plain(returned.sampled_token_ids)}
+            case UpdateDrafts(draft_token_ids):
+                return self.scheduler.update_draft_token_ids(_to_drafts(draft_token_ids))
+            case UpdateDraftsInFlight(step_id, draft_token_ids):
+                index = step_id - 1 - self.scheduler.current_step
+                output = self._in_flight[index]
+                drafts = _to_drafts(draft_token_ids)
+                self.scheduler.update_draft_token_ids_in_output(drafts, output)
+                return plain(output)
+            case GrammarReady(request_id, grammar):
+                self._structured(request_id).grammar = VllmGrammar(grammar)
+                return None
+            case GrammarFailed(request_id, message):
+                self._structured(request_id).grammar = ValueError(message)
+                return None
             case AddRequest(request):
-                self.requests.append(to_vllm_request(request, self._hasher))
-                return self.scheduler.add_request(self.requests[-1])
+                made = to_vllm_request(request, self._hasher)
+                if request.request_id not in self.scheduler.requests:
+                    self.requests.append(made)
+                return self.scheduler.add_request(made)
             case FinishRequests(request_ids, status):
                 ids = None if request_ids is None else [*request_ids, "nobody"]
                 ended = self.scheduler.finish_requests(ids, VllmRequestStatus[status.name])
@@ -79,8 +131,24 @@ class Driver:
             case SetPauseState(pause_state):
                 return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
             case ResetPrefixCache(reset_running_requests):
-                return self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
+                return self._reset(reset_running_requests=reset_running_requests)
         raise NotImplementedError(event)
+
+    def _structured(self, request_id: str) -> Any:
+        return self.scheduler.requests[request_id].structured_output_request
+
+    def _reset(self, *, reset_running_requests: bool) -> bool:
+        try:
+            done: bool = self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
+        except RuntimeError:
+            # Sessions that wait for input hold blocks (deviation D-12).
+            return False
+        return done
+
+    def _grammar_rows(self) -> Any:
+        """Give the rows of the steps in flight that need a mask; the mask itself is the manager's."""
+        with mock.patch.object(StructuredOutputManager, "grammar_bitmask", return_value=None):
+            return plain([self.scheduler.get_grammar_bitmask(output) for output in self._in_flight])
 
     def view(self) -> Any:
         """Give all that can be seen: the answers to questions, the inside, and the requests."""
@@ -96,8 +164,15 @@ class Driver:
             "has_finished": scheduler.has_finished_requests(),
             "usage": scheduler.get_kv_cache_usage(),
             "published": plain(self.published[-1:]),
+            "grammar_rows": self._grammar_rows(),
             "inside": scheduler_to_plain(scheduler),
         }
+
+
+def _to_drafts(drafts: Mapping[str, tuple[int, ...]]) -> DraftTokenIds:
+    """Make the drafts; somebody among them is gone already."""
+    drafts = {"nobody": (1,), **drafts}
+    return DraftTokenIds(list(drafts), [list(token_ids) for token_ids in drafts.values()])
 
 
 _PLAIN = {type(None), bool, int, float, str}
@@ -107,7 +182,9 @@ def plain(value: Any) -> Any:  # noqa: PLR0911  one line per kind of value
     """Write down all of a value; of a time only that there is one."""
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, list | tuple | ConstantList):
+    if isinstance(value, VllmGrammar | Exception):
+        return repr(vars(value) or value)
+    if isinstance(value, list | tuple | deque | ConstantList):
         return list(value) if set(map(type, value)) <= _PLAIN else [plain(item) for item in value]
     if dataclasses.is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -154,23 +231,61 @@ def build_like(real: Scheduler, kind: type, **options: Any) -> Any:
     return made
 
 
-def draw_events(seed: int, observed: Any) -> Iterator[tuple[SchedulerState, Event]]:
+def draw_events(
+    seed: int, observed: Any, features: frozenset[str] = frozenset(), own_rng: Random | None = None
+) -> Iterator[tuple[SchedulerState, Event]]:
     """Give the events of a random history, each with the state before; `observed` has the state of now."""
-    history = History(Random(seed), observed.state)
+    history = History(Random(seed), observed.state, features, own_rng)
     for event in history.events():
         yield observed.state, event
-        history.observe(observed.state)
+        history.observe(_with_automatons(observed))
 
 
-def play(seed: int, kind: type = OracleScheduler) -> Difference | None:
+def _with_automatons(observed: Any) -> SchedulerState:
+    """Give the state of now with the grammars that the history handed in, behind whatever they are."""
+    state: SchedulerState = observed.state
+    for request_id, progress in state.progress.items():
+        structured = observed.requests[request_id].structured_output_request
+        if structured is None or structured.grammar is None:
+            continue
+        answer = structured.grammar
+        known = GrammarError(str(answer)) if isinstance(answer, Exception) else answer.value
+        seen = attrs.evolve(progress, grammar=known)
+        state = attrs.evolve(state, progress=state.progress.set(request_id, seen))
+    return state
+
+
+def draw_world(
+    seed: int, shape: OutputShape = "both", *, with_all_features: bool = False
+) -> tuple[SchedulerConfig, frozenset[str], Random]:
+    """Draw a configuration, what its engine does besides, and the random numbers for that."""
+    own_rng = Random(f"features of {seed}")
+    features = draw_features(own_rng) if with_all_features else frozenset()
+    config = draw_config(Random(seed), VllmBlockHasher(), shape)
+    if with_all_features:
+        config = with_features(own_rng, config, features)
+    else:
+        config = attrs.evolve(config, log_request_events=config.log_stats)
+    return config, features, own_rng
+
+
+def play(
+    seed: int,
+    kind: type = OracleScheduler,
+    shape: OutputShape = "both",
+    *,
+    with_all_features: bool = False,
+    **options: Any,
+) -> Difference | None:
     """Play a random history against the real scheduler and one of class `kind`; give the difference."""
-    config = draw_config(Random(seed), VllmBlockHasher())
-    real, other = build_pair(config, kind)
-    for index, (before, event) in enumerate(draw_events(seed, other.scheduler)):
+    config, features, own_rng = draw_world(seed, shape, with_all_features=with_all_features)
+    real, other = build_pair(config, kind, **options)
+    for index, (before, event) in enumerate(draw_events(seed, other.scheduler, features, own_rng)):
         try:
             expected = real.apply(event)
-        except AssertionError as error:
-            if is_known_crash(before, event, f"AssertionError: {error}", _refusal(other, event)):
+        except (AssertionError, AttributeError, IndexError) as error:
+            raised = f"{type(error).__name__}: {error}"
+            if is_known_crash(before, event, raised, _refusal(other, before, event)):
                 return None
             raise
         actual = other.apply(event)
@@ -182,11 +297,22 @@ def play(seed: int, kind: type = OracleScheduler) -> Difference | None:
     return None
 
 
-def _refusal(other: Driver, event: Event) -> str:
-    """Say what the other side raises at an event that makes the real scheduler fail."""
+def _refusal(other: Driver, before: SchedulerState, event: Event) -> str:
+    """Say what the other side, or the machine beside it, raises at what makes the real scheduler fail."""
     try:
         other.apply(event)
-    except Exception as error:
+    except KvschedError as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # the other side is a real scheduler, too
+        return refusal(before, event)
+    return ""
+
+
+def refusal(before: SchedulerState, event: Event) -> str:
+    """Say what the machine raises at an event."""
+    try:
+        step(before, event)
+    except KvschedError as error:
         return f"{type(error).__name__}: {error}"
     return ""
 

@@ -24,6 +24,7 @@ FEATURES = (
     "adapters",
     "sessions",
     "data parallel",
+    "kv delivery",
     "pooling",
     "encoder only",
     "diffusion",
@@ -79,6 +80,8 @@ def with_features(rng: Random, config: SchedulerConfig, features: frozenset[str]
         changes["pipeline_parallel_size"] = rng.randint(2, 3)
     if "data parallel" in features:
         changes["data_parallel_size"] = rng.randint(2, 4)
+    if "kv delivery" in features:
+        changes["requires_kv_delivery"] = True
     if "adapters" in features:
         changes["max_loras"] = rng.randint(1, 3)
     for feature, runner_type in _OTHER_MODELS.items():

@@ -52,6 +52,7 @@ _OF_RESULTS = (
     "blocks cached when the tokens came back",
     "stale output with drafts delivered",
     "stale output with drafts dropped",
+    "stale output dropped since blocks have to be delivered",
     "tokens of a session's stale step dropped",
     "a pooled output",
     "a prompt of an encoder instance done",
@@ -266,6 +267,8 @@ def _of_row(
             dropped = progress.drop_stale_output
             yield "stale output with drafts dropped" if dropped else "stale output with drafts delivered"
     drops = progress.num_stale_output_tokens and progress.drop_stale_output
+    if tokens and drops and before.config.requires_kv_delivery and progress.num_preemptions:
+        yield "stale output dropped since blocks have to be delivered"
     if tokens and drops and before.requests[request_id].resumable:
         yield "tokens of a session's stale step dropped"
     tables, later = before.kv.tables.get(request_id), after.kv.tables.get(request_id)

@@ -37,13 +37,24 @@ from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.invariants import check_cheap, check_full, check_full_step
 from kvsched_fp.progress import num_known_tokens
-from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import live_request_ids
+from kvsched_fp.testing.strategies.outside import (
+    GRAMMARS,
+    draft_behind,
+    draft_in_flight,
+    free_ids,
+    make_result,
+    next_input,
+    open_sessions,
+    requests_without_grammar,
+    sampling_rows,
+)
+from kvsched_fp.testing.strategies.plays import Play, plays
+from kvsched_fp.testing.strategies.wishes import PLAIN, GrammarWish, Wish, asked
+from kvsched_fp.testing.strategies.worlds import Kind, World, worlds
 
 from .clients import Clients
-from .outside import GRAMMARS, draft_behind, draft_in_flight, make_result
 from .situations import situations_of
-from .worlds import PLAIN, GrammarWish, Kind, Play, Wish, World, asked, plays, worlds
 from .wrong_events import wrong_events
 
 MAX_IN_FLIGHT = 4
@@ -211,21 +222,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         return 10 + (len(self.state.requests) + 1) * longest * pace
 
     def _old_id(self, default: RequestId) -> RequestId:
-        """Give an id that was used before; what is pending of it would be charged to the new life."""
-        for request_id in sorted(self._clients.ended, reverse=True):
-            in_flight = any(request_id in output.num_scheduled_tokens for output in self.state.in_flight)
-            if not in_flight and request_id not in self.state.grammar_errors:
-                return request_id
-        return default
+        """Give an id that was used before, if there is one."""
+        return max(free_ids(self.state, self._clients.ended), default=default)
 
     def _waiting_for_grammars(self) -> list[RequestId]:
-        progress_of = self.state.progress
-        return [
-            request_id
-            for request_id in live_request_ids(self.state)
-            if progress_of[request_id].status is RequestStatus.WAITING_FOR_GRAMMAR
-            and progress_of[request_id].grammar is None
-        ]
+        return requests_without_grammar(self.state)
 
     def _compile(self, *request_ids: RequestId, fully: bool = True) -> None:
         """Answer those of the requests that wait for a grammar."""
@@ -238,30 +239,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._apply(event, fully=fully)
 
     def _open_sessions(self) -> list[RequestId]:
-        """List the sessions that have not got their end; those that wait for input come first."""
-        progress_of = self.state.progress
-        sessions = [
-            request_id
-            for request_id in live_request_ids(self.state)
-            if self.state.requests[request_id].resumable and progress_of[request_id].chunks[-1:] != (None,)
-        ]
-        waits = RequestStatus.WAITING_FOR_INPUT
-        return sorted(sessions, key=lambda request_id: progress_of[request_id].status is not waits)
+        return open_sessions(self.state)
 
     def _say(self, request_id: RequestId, wish: Wish | None, *, is_end: bool) -> None:
-        session = self.state.requests[request_id]
-        request = attrs.evolve(session, prompt_token_ids=session.prompt_token_ids[:2], resumable=not is_end)
-        if wish is not None:
-            asked = self.world.make_request(self._num_requests, wish)
-            by_priority = self.world.config.policy is SchedulingPolicy.PRIORITY
-            request = attrs.evolve(
-                request,
-                prompt_token_ids=asked.prompt_token_ids[:3],
-                sampling_params=asked.sampling_params,
-                # The reference does not move an entry whose arrival time changes (deviation D-10).
-                arrival_time=session.arrival_time if by_priority else asked.arrival_time,
-            )
-        self._apply(AddRequest(request))
+        asked = None if wish is None else self.world.make_request(self._num_requests, wish)
+        self._apply(AddRequest(next_input(self.state, request_id, asked, is_end=is_end)))
 
     def _play(self, play: Play) -> None:
         for move in play.moves:
@@ -338,9 +320,4 @@ class SchedulerMachine(RuleBasedStateMachine):
         return copied
 
     def _remember_who_samples(self) -> None:
-        output = self.state.in_flight[-1]
-        self._sampling[output.step_id] = [
-            request_id
-            for request_id in output.num_scheduled_tokens
-            if not self.state.progress[request_id].is_prefill_chunk
-        ]
+        self._sampling[self.state.in_flight[-1].step_id] = sampling_rows(self.state)

@@ -58,6 +58,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "asynchronous scheduling": {"async_scheduling": True},
     "pipeline": {"pipeline_parallel_size": 2},
     "data parallelism": {"data_parallel_size": 2},
+    "delivery of blocks": {"requires_kv_delivery": True},
     "drafts": {"num_spec_tokens": 2},
     "drafts by batch size": {"num_spec_tokens_per_batch_size": ((1, 2, 1),)},
     "drafting slots": {"max_num_new_slots_for_drafting": 1},

@@ -152,6 +152,19 @@ def test_tokens_in_flight_become_stale_and_are_delivered() -> None:
     assert [("b", 5)] == batch(schedule(state)[1])
 
 
+def test_tokens_in_flight_are_dropped_where_blocks_have_to_be_delivered() -> None:
+    """[M-REL-03] The request is admitted at once, and its late token is nobody's."""
+    state = finish_requests(make_outgrown(num_steps=5, requires_kv_delivery=True), [A])
+    dropped = state.progress[B].drop_stale_output
+    state, output = schedule(state)
+    state = update(state, StepResult(step_id=StepId(1), sampled_token_ids={"b": (9,)}))
+
+    assert dropped
+    assert [("b", 4)] == batch(output)
+    assert {} == tokens_told(state)
+    assert [] == list(state.progress[B].output_token_ids)
+
+
 def test_dropped_share_stays_dropped_in_a_second_preemption() -> None:
     """[M-REL-04] What was dropped by a reset was computed again; a later preemption does not revive it.
 

@@ -136,7 +136,13 @@ def run_together(config: SchedulerConfig, *requests: Request, **tokens: tuple[in
 
 
 def make_outgrown(
-    a: int = 18, b: int = 4, *, usable_blocks: int = 5, num_steps: int = 0, **params: Any
+    a: int = 18,
+    b: int = 4,
+    *,
+    usable_blocks: int = 5,
+    num_steps: int = 0,
+    requires_kv_delivery: bool = False,
+    **params: Any,
 ) -> SchedulerState:
     """Make a state in which `a` of 18 tokens outgrows the pool, 4 tokens a step, beside the shorter `b`.
 
@@ -144,7 +150,10 @@ def make_outgrown(
     answered it. So many steps are planned; `params` are further fields of `b`.
     """
     config = make_config(
-        usable_blocks=usable_blocks, long_prefill_token_threshold=4, scheduler_reserve_full_isl=False
+        usable_blocks=usable_blocks,
+        long_prefill_token_threshold=4,
+        scheduler_reserve_full_isl=False,
+        requires_kv_delivery=requires_kv_delivery,
     )
     return plan_steps(make_state(config, make_request("a", a), make_request("b", b, **params)), num_steps)
 

@@ -15,7 +15,7 @@ from vllm.v1.request import Request as VllmRequest
 
 from kvsched_fp.adapters.vllm.requests import to_sampling_params
 from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
-from kvsched_fp.errors import InvalidEvent
+from kvsched_fp.errors import InvalidConfig, InvalidEvent
 from kvsched_fp.ids import RequestId
 from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry, WaitingQueue, queue_entry
 from kvsched_fp.request import Request
@@ -47,11 +47,24 @@ STATE_FIELDS = ("prefill_capacity_bound", "last_prefill_step", "num_executed_ste
 
 
 def assign_config(config: SchedulerConfig, name: str, value: Any) -> SchedulerConfig:
-    """Change one of `CONFIG_FIELDS`. Raises `InvalidConfig` for a value that cannot work."""
+    """Change one of `CONFIG_FIELDS`.
+
+    Raises `InvalidConfig` for a value that cannot work, or that would change what the real scheduler fixes
+    when it is made.
+    """
     changes = {CONFIG_FIELDS[name]: value}
     if name == "max_num_active_reqs" and isinstance(value, int):
         changes["max_num_seqs"] = max(config.max_num_seqs, value)
-    return attrs.evolve(config, **changes)
+    if name == "local_prefill_interval":
+        # Whoever sets it wants it kept here, however many ranks there are.
+        changes["data_parallel_size"] = 1
+    changed = attrs.evolve(config, **changes)
+    if changed.can_skip_drafts is not config.can_skip_drafts:
+        allowed = (
+            "a value that does not change whether drafts can be skipped, which is fixed at construction"
+        )
+        raise InvalidConfig(name, value, allowed)
+    return changed
 
 
 def follow_scheduler_config(config: SchedulerConfig, theirs: Any) -> SchedulerConfig:

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -15,29 +15,33 @@ from kvsched_fp.adapters.vllm.compare import (
     find_different_request,
     find_moved_request,
     is_same_step,
+    is_same_token_map,
     is_same_told,
 )
-from kvsched_fp.adapters.vllm.feeding import add_vllm_request
+from kvsched_fp.adapters.vllm.feeding import read_vllm_request
+from kvsched_fp.adapters.vllm.grammars import RejectingGrammar
 from kvsched_fp.adapters.vllm.history import History
 from kvsched_fp.adapters.vllm.options import ShadowOptions
 from kvsched_fp.adapters.vllm.outputs import to_kv_event
 from kvsched_fp.adapters.vllm.pairings import PREFIX_CACHE_STATS, first_unmodelled
 from kvsched_fp.adapters.vllm.recorded import (
-    RequestView,
     read_emitted,
     read_output,
     read_request,
     read_told,
     sorted_sets,
+    view_request,
 )
 from kvsched_fp.adapters.vllm.report import Parting, Report, act_on, make_report
-from kvsched_fp.adapters.vllm.trace_file import ASKED_FOR_FIGURES, ASSIGNED, TraceFile
+from kvsched_fp.adapters.vllm.trace_file import ASKED_FOR_FIGURES, ASSIGNED, REJECTED, TraceFile
+from kvsched_fp.bitmask import GrammarRows, grammar_rows
 from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
 from kvsched_fp.errors import KvschedError
-from kvsched_fp.events import Event, Schedule
-from kvsched_fp.ids import RequestId
+from kvsched_fp.events import Event, Schedule, Update, UpdateDraftsInFlight
+from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.machine import Outcome, step
 from kvsched_fp.outputs import Emitted, PrefixCacheStats, SchedulerOutput
+from kvsched_fp.queues import WaitingQueue
 from kvsched_fp.request import Request
 from kvsched_fp.state import SchedulerState, initial_state, num_waiting_requests
 from kvsched_fp.trace.codec import Told
@@ -94,10 +98,10 @@ class Beside:
         if self._trace is not None:
             self._trace.restart(config)
 
-    def _assign(self, state: SchedulerState) -> None:
+    def _assign(self, state: SchedulerState, reason: str = ASSIGNED) -> None:
         """Change the state by something that is no event."""
         self.state = state
-        self._lose_track(ASSIGNED)
+        self._lose_track(reason)
 
     def _lose_track(self, reason: str) -> None:
         """Go on, but without a trace: it could not tell what has just happened."""
@@ -124,7 +128,7 @@ class Beside:
 
     def read_request(self, request: VllmRequest) -> Request:
         """Read a request that is about to be added, or refuse it by an error."""
-        return add_vllm_request(self.state, request).requests[request.request_id]
+        return read_vllm_request(self.state, request)
 
     def take(self, event: Event, answer: Any = None, kv_events: tuple[Any, ...] = ()) -> None:
         """Let `event` happen to the machine, and compare with what the real scheduler answered."""
@@ -142,9 +146,8 @@ class Beside:
         self._last.append((self._history.num_events, event, outcome))
         if self._trace is not None:
             self._trace.write(event, self._read(event, answer, kv_events))
-        different = self._compare_answer(after, outcome, answer, kv_events) or self._compare_inside(
-            event, after
-        )
+        different = self._compare_answer(event, after, outcome, answer, kv_events)
+        different = different or self._compare_inside(event, after)
         if different is not None:
             told = self._read(event, answer, kv_events)
             self._part(Parting(event, before, after, outcome, different, told))
@@ -164,10 +167,38 @@ class Beside:
         if self._trace is not None:
             self._trace.close()
 
+    def take_rejections(self, request_ids: Iterable[RequestId]) -> None:
+        """Let the grammars of these requests reject what comes next; no trace can tell that."""
+        if not self.is_watching:
+            return
+        progress = self.state.progress.mutate()
+        for request_id in self.state.requests.keys() & set(request_ids):
+            progress[request_id] = attrs.evolve(progress[request_id], grammar=RejectingGrammar())
+        self._assign(attrs.evolve(self.state, progress=progress.finish()), REJECTED)
+
+    def take_rows(self, step_id: StepId, rows: Any) -> None:
+        """Compare which rows of a step need a mask."""
+        if not self.is_watching:
+            return
+        output = next(output for output in self.state.in_flight if output.step_id == step_id)
+        ours = grammar_rows(self.state, output)
+        real = None
+        if rows is not None:
+            real = GrammarRows(tuple(rows.structured_output_request_ids), tuple(rows.num_acceptable_drafts))
+        difference = first_difference(real, ours, "grammar_rows")
+        if difference is not None:
+            _, event, outcome = self._last[-1]
+            self._part(Parting(event, self.state, self.state, outcome, difference, None))
+
     # Comparing.
 
-    def _compare_answer(
-        self, after: SchedulerState, outcome: Outcome, answer: Any, kv_events: tuple[Any, ...]
+    def _compare_answer(  # noqa: PLR0911  one return per kind of event
+        self,
+        event: Event,
+        after: SchedulerState,
+        outcome: Outcome,
+        answer: Any,
+        kv_events: tuple[Any, ...],
     ) -> Difference | None:
         """Compare what came of the last event."""
         if isinstance(outcome, SchedulerOutput):
@@ -180,15 +211,19 @@ class Beside:
             return first_difference(real, sorted_sets(outcome), "output")
         if isinstance(outcome, bool):
             return None if outcome == answer else Difference("done", answer, outcome)
-        return self._compare_told(after.emitted, answer, kv_events) if isinstance(answer, dict) else None
+        if isinstance(event, UpdateDraftsInFlight):
+            return _compare_drafts(answer, after, event.step_id)
+        if isinstance(event, Update):
+            return self._compare_told(after.emitted, answer, kv_events, event.time)
+        return None
 
     def _compare_told(
-        self, ours: Emitted, answer: dict[int, Any], kv_events: tuple[Any, ...]
+        self, ours: Emitted, answer: dict[int, Any], kv_events: tuple[Any, ...], time: float
     ) -> Difference | None:
         """Compare what an update told."""
-        if is_same_told(answer, ours):
+        if is_same_told(answer, ours, time):
             return self._compare_kv_events(ours.kv_events, kv_events)
-        real = attrs.evolve(read_emitted(answer, ()), kv_events=ours.kv_events)
+        real = attrs.evolve(read_emitted(answer, (), time), kv_events=ours.kv_events)
         return first_difference(real, sorted_sets(ours), "emitted")
 
     def _compare_kv_events(self, ours: tuple[Any, ...], real: tuple[Any, ...]) -> Difference | None:
@@ -209,15 +244,16 @@ class Beside:
         if running != after.running:
             return first_difference(running, after.running, "running")
         compare_running = find_moved_request if isinstance(event, Schedule) else find_different_request
-        request = compare_running(real.running, map(after.progress.__getitem__, running))
+        request = compare_running(real.running, after)
         if request is None:
-            chosen = [*self._some_waiting(), *self._next_of_sweep()]
-            ours = [after.progress.get(waiting.request_id) for waiting in chosen]
-            request = find_different_request(chosen, ours)
+            chosen = [*self._front_of(real.waiting), *self._front_of(real.kv_holding_waiting)]
+            request = find_different_request([*chosen, *self._next_of_sweep()], after)
         if request is not None:
             return _in_request(request, after)
         pairs = [
             ("num_waiting", len(real.waiting) + len(real.kv_holding_waiting), num_waiting_requests(after)),
+            ("num_waiting_for_input", real.num_waiting_for_streaming_input, after.num_waiting_for_input),
+            ("grammar_errors", tuple(real.grammar_compile_error_reqs), tuple(after.grammar_errors)),
             ("num_deferred", len(real.deferred_waiting), len(after.deferred)),
             ("num_requests", len(real.requests), len(after.requests)),
             (
@@ -232,17 +268,21 @@ class Beside:
         for path, left, right in pairs:
             if left != right:
                 return Difference(path, left, right)
-        num_compared = 1 if after.config.policy is SchedulingPolicy.PRIORITY else NUM_WAITING_COMPARED
-        waiting = tuple(islice(after.waiting, num_compared))
-        theirs = tuple(request.request_id for request in self._some_waiting())
-        return None if waiting == theirs else first_difference(theirs, waiting, "waiting")
+        return self._compare_queue("waiting", real.waiting, after.waiting) or self._compare_queue(
+            "kv_holding_waiting", real.kv_holding_waiting, after.kv_holding_waiting
+        )
 
-    def _some_waiting(self) -> list[VllmRequest]:
-        """Give the front of the waiting queue. To iterate over a heap costs its length."""
-        waiting = self.real.waiting
+    def _compare_queue(self, name: str, real: Any, ours: WaitingQueue) -> Difference | None:
+        """Compare the front of a waiting queue."""
+        theirs = tuple([request.request_id for request in self._front_of(real)])
+        front = tuple(islice(ours, len(theirs)))
+        return None if front == theirs else first_difference(theirs, front, name)
+
+    def _front_of(self, queue: Any) -> list[VllmRequest]:
+        """Give the front of a waiting queue. To iterate over a heap costs its length."""
         if self.state.config.policy is SchedulingPolicy.PRIORITY:
-            return [waiting.peek_request()] if waiting else []
-        return list(islice(waiting, NUM_WAITING_COMPARED))
+            return [queue.peek_request()] if queue else []
+        return list(islice(queue, NUM_WAITING_COMPARED))
 
     def _next_of_sweep(self) -> list[VllmRequest]:
         """Give the next requests of a round through all."""
@@ -262,15 +302,23 @@ def _in_request(request: VllmRequest, after: SchedulerState) -> Difference:
     ours = after.progress.get(request_id)
     if ours is None:
         return Difference(path, request.status.name, "(no such request)")
-    real = read_request(request)
-    shown = {field.name for field in attrs.fields(RequestView)}
-    same = shown - {"status", "output_token_ids", "block_hashes", "priority"}
-    view = RequestView(
-        **{name: getattr(ours, name) for name in same},
-        status=ours.status.name,
-        output_token_ids=tuple(ours.output_token_ids),
-        # Without prefix caching nobody here needs the hashes.
-        block_hashes=ours.block_hashes if after.config.enable_prefix_caching else real.block_hashes,
-        priority=after.requests[request_id].priority,
-    )
+    real, view = read_request(request), view_request(after.requests[request_id], ours)
+    if not after.config.enable_prefix_caching:
+        # Then nobody here needs the hashes.
+        view = attrs.evolve(view, block_hashes=real.block_hashes)
     return first_difference(real, view, path) or Difference(path, repr(real), repr(view))
+
+
+def _compare_drafts(real: Any, after: SchedulerState, step_id: StepId) -> Difference | None:
+    """Compare the drafts of a step in flight that were replaced."""
+    ours = next(output for output in after.in_flight if output.step_id == step_id)
+    if real.num_invalid_spec_tokens == dict(ours.num_invalid_spec_tokens or {}) and is_same_token_map(
+        real.scheduled_spec_decode_tokens, ours.scheduled_spec_token_ids
+    ):
+        return None
+    read = read_output(real, step_id)
+    return first_difference(
+        read.scheduled_spec_token_ids, ours.scheduled_spec_token_ids, "output.scheduled_spec_token_ids"
+    ) or first_difference(
+        read.num_invalid_spec_tokens, ours.num_invalid_spec_tokens, "output.num_invalid_spec_tokens"
+    )

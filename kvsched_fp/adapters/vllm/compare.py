@@ -3,31 +3,30 @@
 Nothing here says where they differ; that is found out from the values that `recorded.py` reads, once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
-from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
-from kvsched_fp.adapters.vllm.pairings import to_block_ids
+from kvsched_fp.adapters.vllm.pairings import STATUSES, to_block_ids
 from kvsched_fp.adapters.vllm.recorded import (
     read_emitted,
+    read_engine_output,
+    read_events,
     read_output,
     read_prefill_stats,
     sorted_sets,
 )
-from kvsched_fp.ids import StepId
-from kvsched_fp.outputs import Emitted, EngineOutput, SchedulerOutput
+from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.outputs import Emitted, SchedulerOutput
 from kvsched_fp.progress import Progress
-from kvsched_fp.request import RequestStatus
+from kvsched_fp.request import Request, RequestStatus
+from kvsched_fp.state import SchedulerState
 
 _RUNNING = VllmRequestStatus.RUNNING
-_STATUSES = {
-    RequestStatus.WAITING: VllmRequestStatus.WAITING,
-    RequestStatus.PREEMPTED: VllmRequestStatus.PREEMPTED,
-}
 
 
 def is_same_step(real: VllmSchedulerOutput, ours: SchedulerOutput) -> bool:
@@ -50,11 +49,24 @@ def is_same_step(real: VllmSchedulerOutput, ours: SchedulerOutput) -> bool:
         and real.finished_req_ids == set(ours.finished_request_ids)
         and (real.new_block_ids_to_zero is None) == (ours.new_block_ids_to_zero is None)
         and tuple(real.new_block_ids_to_zero or ()) == (ours.new_block_ids_to_zero or ())
+        and real.num_spec_tokens_to_schedule == ours.num_spec_tokens_to_schedule
+        and real.skip_drafts == ours.skip_drafts
+        and real.has_structured_output_requests == ours.has_structured_output_requests
+        and real.pending_structured_output_tokens == ours.pending_structured_output_tokens
+        and is_same_token_map(real.scheduled_spec_decode_tokens, ours.scheduled_spec_token_ids)
+        and to_block_ids(cached.new_token_ids) == our_cached.new_token_ids
     )
 
 
-def is_same_told(real: Mapping[int, EngineCoreOutputs], ours: Emitted) -> bool:
-    """Tell whether both tell the clients the same, KV events apart."""
+def is_same_token_map(real: Mapping[str, Sequence[int]], ours: Mapping[RequestId, tuple[int, ...]]) -> bool:
+    """Tell whether both have the same tokens for the same requests, in the same order."""
+    if not real and not ours:
+        return True
+    return [(name, tuple(tokens)) for name, tokens in real.items()] == list(ours.items())
+
+
+def is_same_told(real: Mapping[int, EngineCoreOutputs], ours: Emitted, time: float) -> bool:
+    """Tell whether both tell the clients the same, KV events apart; `time` is that of the event."""
     if list(real) != list(ours.clients):
         return False
     for client, told in ours.clients.items():
@@ -66,25 +78,17 @@ def is_same_told(real: Mapping[int, EngineCoreOutputs], ours: Emitted) -> bool:
                 output.finish_reason is our_output.finish_reason is None
                 and output.prefill_stats is our_output.prefill_stats is None
                 and output.stop_reason is our_output.stop_reason is None
+                and output.events is None
+                and not our_output.events
                 and output.request_id == our_output.request_id
                 and tuple(output.new_token_ids) == our_output.new_token_ids
             ):
                 continue
-            if not _is_same_output(output, our_output):
+            if read_engine_output(output, time) != our_output:
                 return False
     # Without the outputs, little is left.
-    return _without_outputs(read_emitted(_strip(real), ())) == _without_outputs(sorted_sets(ours))
-
-
-def _is_same_output(real: EngineCoreOutput, ours: EngineOutput) -> bool:
-    reason, our_reason = real.finish_reason, ours.finish_reason
-    return (
-        real.request_id == ours.request_id
-        and tuple(real.new_token_ids) == ours.new_token_ids
-        and (None if reason is None else reason.name) == (None if our_reason is None else our_reason.name)
-        and real.stop_reason == ours.stop_reason
-        and read_prefill_stats(real.prefill_stats) == ours.prefill_stats
-    )
+    stripped = read_emitted(_strip(real), (), time)
+    return _without_outputs(stripped) == _without_outputs(sorted_sets(ours))
 
 
 def _strip(real: Mapping[int, EngineCoreOutputs]) -> Mapping[int, EngineCoreOutputs]:
@@ -103,11 +107,11 @@ def _without_outputs(emitted: Emitted) -> list[Any]:
     ]
 
 
-def find_different_request(
-    requests: Iterable[VllmRequest], progress: Iterable[Progress | None]
-) -> VllmRequest | None:
-    """Give the first of `requests` whose progress is not what stands beside it in `progress`, or None."""
-    for request, ours in zip(requests, progress, strict=True):
+def find_different_request(requests: Iterable[VllmRequest], state: SchedulerState) -> VllmRequest | None:
+    """Give the first of `requests` whose progress is not that in `state`, or None."""
+    progress = state.progress
+    for request in requests:
+        ours = progress.get(request.request_id)
         if (
             ours is None
             or ours.num_computed_tokens != request.num_computed_tokens
@@ -118,32 +122,69 @@ def find_different_request(
             or ours.num_preemptions != request.num_preemptions
             or ours.num_stale_output_tokens != request.num_stale_output_tokens
             or ours.drop_stale_output != request.drop_stale_output
+            or ours.num_output_placeholders != request.num_output_placeholders
+            or ours.next_decode_eligible_step != request.next_decode_eligible_step
+            or ours.stop_reason != request.stop_reason
             or (ours.prefill_stats is None) != (request.prefill_stats is None)
-            or request.spec_token_ids
-            or request.num_output_placeholders
+        ):
+            return request
+        if (ours.spec_token_ids or request.spec_token_ids) and (
+            ours.spec_token_ids != tuple(request.spec_token_ids)
         ):
             return request
         if ours.status is RequestStatus.RUNNING:
             if request.status is not _RUNNING:
                 return request
-        elif request.status is not _STATUSES[ours.status] or (
+        elif request.status is not STATUSES[ours.status] or (
             read_prefill_stats(request.prefill_stats) != ours.prefill_stats
         ):
+            return request
+        if _differs_in_rare_things(request, ours, state):
             return request
     return None
 
 
-def find_moved_request(requests: Iterable[VllmRequest], progress: Iterable[Progress]) -> VllmRequest | None:
+def _differs_in_rare_things(request: VllmRequest, ours: Progress, state: SchedulerState) -> bool:
+    """Tell whether something differs that most requests do not have."""
+    metrics, our_metrics = request.spec_decode_metrics, ours.spec_decode_metrics
+    if metrics is not None or our_metrics is not None:
+        if metrics is None or our_metrics is None:
+            return True
+        if (metrics.num_draft_tokens, tuple(metrics.histogram)) != (
+            our_metrics.num_draft_tokens,
+            our_metrics.histogram,
+        ):
+            return True
+    if (request.events or ours.events) and read_events(request.events) != ours.events:
+        return True
+    return request.resumable and not _is_same_session(request, ours, state.requests[request.request_id])
+
+
+def _is_same_session(request: VllmRequest, ours: Progress, asked: Request) -> bool:
+    return (
+        len(request.streaming_queue) == len(ours.chunks)
+        and tuple(request.prompt_token_ids) == asked.prompt_token_ids
+        and request.max_tokens == asked.sampling_params.max_tokens
+        and request.arrival_time == asked.arrival_time
+    )
+
+
+def find_moved_request(requests: Iterable[VllmRequest], state: SchedulerState) -> VllmRequest | None:
     """Give the first of the running `requests` that a step moved otherwise than ours, or None.
 
     This looks at what planning a step changes in a running request, and is called after every step;
     the rest is compared after the update that follows.
     """
-    for request, ours in zip(requests, progress, strict=True):
+    progress = state.progress
+    for request in requests:
+        ours = progress[request.request_id]
         if (
             ours.num_computed_tokens != request.num_computed_tokens
             or ours.num_in_flight_tokens != request.num_in_flight_tokens
             or ours.is_prefill_chunk != request.is_prefill_chunk
+            or ours.num_output_placeholders != request.num_output_placeholders
+            or ours.next_decode_eligible_step != request.next_decode_eligible_step
+            or len(ours.spec_token_ids) != len(request.spec_token_ids)
         ):
             return request
     return None

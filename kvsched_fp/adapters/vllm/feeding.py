@@ -14,14 +14,26 @@ from kvsched_fp.request import Request
 from kvsched_fp.state import SchedulerState
 
 
-def add_vllm_request(state: SchedulerState, request: VllmRequest) -> SchedulerState:
-    """Let a request of vLLM's in.
+def read_vllm_request(state: SchedulerState, request: VllmRequest) -> Request:
+    """Read a request of vLLM's that may be added, or the next input of a session.
+
+    Raises `UnsupportedFeature` or `InvalidEvent` for one that may not.
+    """
+    asked = to_request(request, state.config)
+    add_vllm_request(state, request, asked)
+    return asked
+
+
+def add_vllm_request(
+    state: SchedulerState, request: VllmRequest, asked: Request, time: float = 0.0
+) -> SchedulerState:
+    """Let a request of vLLM's in; `asked` is what it asks for, in our words.
 
     Raises `InvalidEvent` for one that names its blocks otherwise than the configuration says.
     """
-    asked: Request = to_request(request, state.config)
-    after = add_request(state, asked)
-    if state.config.enable_prefix_caching:
+    after = add_request(state, asked, time=time)
+    is_new = asked.request_id not in state.requests
+    if is_new and state.config.enable_prefix_caching:
         hashes = after.progress[asked.request_id].block_hashes
         if list(hashes) != list(request.block_hashes):
             raise InvalidEvent(
@@ -31,6 +43,16 @@ def add_vllm_request(state: SchedulerState, request: VllmRequest) -> SchedulerSt
                 "for blocks of hash_block_size tokens",
             )
     return after
+
+
+def step_id_of(
+    in_flight: Sequence[VllmSchedulerOutput], output: VllmSchedulerOutput, current_step: int
+) -> StepId:
+    """Give the number of a step that is in flight; raise `InvalidEvent` for any other."""
+    for index, planned in enumerate(in_flight):
+        if planned is output:
+            return StepId(current_step - len(in_flight) + 1 + index)
+    raise InvalidEvent("scheduler_output", output, "one of the steps in flight, as it was planned")
 
 
 def oldest_step_id(

@@ -14,7 +14,7 @@ from typing import Any
 
 from kvsched_fp.adapters.vllm.trace_file import installed_sources, traceable
 from kvsched_fp.config import SchedulerConfig
-from kvsched_fp.events import Event, Schedule, StepResult, Update
+from kvsched_fp.events import Event, Schedule, StepResult, Update, UpdateDrafts
 from kvsched_fp.ids import StepId
 from kvsched_fp.machine import step
 from kvsched_fp.ordered import OrderedMap
@@ -66,21 +66,29 @@ class History:
 
 
 def _pack(event: Event) -> Any:
-    """Pack an event; nearly all are steps and results, which are plain."""
+    """Pack an event; nearly all are steps, results and drafts, which are plain."""
     if isinstance(event, Schedule):
-        return event.throttle_prefills
+        return (event.throttle_prefills, event.time)
     if isinstance(event, Update):
-        return (event.result.step_id, dict(event.result.sampled_token_ids))
+        result = event.result
+        return (result.step_id, dict(result.sampled_token_ids), result.pooled_request_ids, event.time)
+    if isinstance(event, UpdateDrafts):
+        return dict(event.draft_token_ids)
     return pickle.dumps(event)
 
 
 def _unpack(packed: Any) -> Event:
-    if isinstance(packed, bool):
-        return Schedule(packed)
-    if isinstance(packed, tuple):
-        step_id, sampled_token_ids = packed
-        return Update(
-            StepResult(step_id=StepId(step_id), sampled_token_ids=OrderedMap.adopt(sampled_token_ids))
-        )
+    match packed:
+        case (throttle_prefills, time):
+            return Schedule(throttle_prefills, time)
+        case (step_id, sampled, pooled, time):
+            result = StepResult(
+                step_id=StepId(step_id),
+                sampled_token_ids=OrderedMap.adopt(sampled),
+                pooled_request_ids=pooled,
+            )
+            return Update(result, time)
+        case dict():
+            return UpdateDrafts(OrderedMap.adopt(packed))
     event: Event = pickle.loads(packed)
     return event

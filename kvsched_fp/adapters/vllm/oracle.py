@@ -3,9 +3,10 @@
 Behind it is one `SchedulerState`, replaced on every call. What goes out is vLLM's own, and the `Request`
 objects that came in show the same attributes as with the real scheduler.
 
-    vllm serve MODEL --no-async-scheduling --scheduler-cls kvsched_fp.adapters.vllm.OracleScheduler
+    vllm serve MODEL --scheduler-cls kvsched_fp.adapters.vllm.OracleScheduler
 
-A call that fails leaves everything as it was.
+It schedules asynchronously, with drafts, diffusion and so on as the configuration says: one class does for
+what are four in vLLM. A call that fails leaves everything as it was.
 """
 
 import time
@@ -18,13 +19,15 @@ from vllm.config import VllmConfig
 from vllm.distributed.kv_events import EventPublisherFactory
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.v1.core.sched.interface import PauseState as VllmPauseState
+from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
-from vllm.v1.engine import EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.metrics.stats import SchedulerStats as VllmSchedulerStats
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
+from vllm.v1.request import StreamingUpdate
 
 from kvsched_fp.adapters.vllm import mirror
 from kvsched_fp.adapters.vllm.assignments import (
@@ -34,25 +37,35 @@ from kvsched_fp.adapters.vllm.assignments import (
     follow_scheduler_config,
     reassign_request,
 )
-from kvsched_fp.adapters.vllm.config import to_scheduler_config
-from kvsched_fp.adapters.vllm.feeding import add_vllm_request, oldest_step_id, touched_by_step
+from kvsched_fp.adapters.vllm.config import as_scheduled, to_scheduler_config
+from kvsched_fp.adapters.vllm.feeding import (
+    add_vllm_request,
+    oldest_step_id,
+    step_id_of,
+    touched_by_step,
+)
+from kvsched_fp.adapters.vllm.grammars import BackendGrammar, refuse_reasoning, to_grammar
 from kvsched_fp.adapters.vllm.held import hold, let_go
 from kvsched_fp.adapters.vllm.kv_views import KVCacheManagerView
-from kvsched_fp.adapters.vllm.outputs import (
-    to_client_outputs,
-    to_engine_output,
-    to_kv_event_batch,
-    to_scheduler_stats,
-    to_vllm_output,
-)
-from kvsched_fp.adapters.vllm.requests import to_sampling_params, to_step_result
+from kvsched_fp.adapters.vllm.outputs import to_kv_event_batch, to_scheduler_stats, to_vllm_output
+from kvsched_fp.adapters.vllm.requests import to_drafts, to_request, to_sampling_params, to_step_result
 from kvsched_fp.adapters.vllm.shown import Shown, refuse_assignment
+from kvsched_fp.adapters.vllm.telling import Answer
 from kvsched_fp.adapters.vllm.views import EmptyEncoderCache
-from kvsched_fp.errors import InvalidConfig, InvalidEvent, UnsupportedFeature
+from kvsched_fp.bitmask import grammar_rows
+from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.drafting import update_drafts, update_drafts_in_flight
+from kvsched_fp.errors import InvalidConfig, InvalidEvent
 from kvsched_fp.events import PauseState
-from kvsched_fp.ids import RequestId
-from kvsched_fp.lifecycle import finish_requests, reset_prefix_cache, set_pause_state
-from kvsched_fp.outputs import EngineOutput, PrefixCacheStats, SchedulerOutput, SchedulerStats
+from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.lifecycle import (
+    fail_grammar,
+    finish_requests,
+    reset_prefix_cache,
+    set_grammar,
+    set_pause_state,
+)
+from kvsched_fp.outputs import PrefixCacheStats, SchedulerOutput, SchedulerStats
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.schedule import schedule
 from kvsched_fp.state import (
@@ -61,7 +74,6 @@ from kvsched_fp.state import (
     num_unfinished_requests,
     num_waiting_requests,
 )
-from kvsched_fp.update import update
 
 
 class OracleScheduler(Shown):
@@ -78,7 +90,7 @@ class OracleScheduler(Shown):
         include_finished_set: bool = False,
         log_stats: bool = False,
     ) -> None:
-        config = to_scheduler_config(
+        config = self._read_config(
             vllm_config,
             kv_cache_config,
             block_size=block_size,
@@ -93,6 +105,7 @@ class OracleScheduler(Shown):
             _state=initial_state(config),
             _requests={},
             _in_flight=deque[VllmSchedulerOutput](),
+            _without_grammar=dict[str, None](),
             _max_num_running=config.max_num_seqs,
             vllm_config=vllm_config,
             kv_cache_config=kv_cache_config,
@@ -101,6 +114,9 @@ class OracleScheduler(Shown):
             encoder_cache_manager=EmptyEncoderCache(),
         )
         self.__dict__["kv_cache_manager"] = KVCacheManagerView(self, kv_cache_config)
+
+    def _read_config(self, *arguments: Any, **named: Any) -> SchedulerConfig:
+        return to_scheduler_config(*arguments, **named)
 
     # What may be assigned.
 
@@ -135,11 +151,12 @@ class OracleScheduler(Shown):
     def schedule(self, throttle_prefills: bool = False) -> VllmSchedulerOutput:
         """Plan the next step."""
         timestamp = time.monotonic()
+        self._take_grammars()
         before = self._state
         config = follow_scheduler_config(before.config, self.vllm_config.scheduler_config)
         if config is not before.config:
             before = attrs.evolve(before, config=config)
-        after, output = schedule(before, throttle_prefills=throttle_prefills)
+        after, output = schedule(before, throttle_prefills=throttle_prefills, time=timestamp)
         if len(after.running) > self.max_num_running_reqs:
             raise InvalidConfig(
                 "max_num_running_reqs",
@@ -150,10 +167,10 @@ class OracleScheduler(Shown):
         made = to_vllm_output(output, self._requests)
         self._replace(after)
         self._in_flight.append(made)
-        self._show_step(before, output, timestamp)
+        self._show_step(before, output)
         return made
 
-    def _show_step(self, before: SchedulerState, output: SchedulerOutput, timestamp: float) -> None:
+    def _show_step(self, before: SchedulerState, output: SchedulerOutput) -> None:
         """Show on the requests what the step did to them."""
         after = self._state
         for request_id in touched_by_step(before, after, output):
@@ -162,42 +179,61 @@ class OracleScheduler(Shown):
                 continue
             request = self._requests[request_id]
             mirror.write_progress(request, was, now)
-            if now.status is not was.status and after.config.log_stats:
-                started = now.status is RequestStatus.RUNNING
-                kind = EngineCoreEventType.SCHEDULED if started else EngineCoreEventType.PREEMPTED
-                mirror.write_event(request, kind, timestamp)
+            if now.block_hashes is not was.block_hashes:
+                mirror.write_hashes(request, now)
 
-    def get_grammar_bitmask(self, scheduler_output: VllmSchedulerOutput) -> None:
-        """Give the grammar's masks: there are no grammars."""
+    def _take_grammars(self) -> None:
+        """Take over the grammars that have been compiled, and the errors of those that cannot be."""
+        for request_id in tuple(self._without_grammar):
+            request = self._requests[request_id]
+            grammar = request.structured_output_request.grammar
+            if grammar is None:
+                continue
+            if isinstance(grammar, Exception):
+                self._replace(fail_grammar(self._state, RequestId(request_id), str(grammar)))
+            else:
+                made = to_grammar(request, self.structured_output_manager)
+                self._replace(set_grammar(self._state, RequestId(request_id), made))
+            del self._without_grammar[request_id]
+
+    def get_grammar_bitmask(self, scheduler_output: VllmSchedulerOutput) -> GrammarOutput | None:
+        """Give the masks for the rows of a step in flight that sample under a grammar."""
+        if not scheduler_output.has_structured_output_requests:
+            return None
+        state = self._state
+        step_id = step_id_of(self._in_flight, scheduler_output, state.current_step)
+        rows = grammar_rows(state, _output_of(state, step_id))
+        if rows is None:
+            return None
+        request_ids = list(rows.request_ids)
+        for request_id in request_ids:
+            grammar = state.progress[request_id].grammar
+            if isinstance(grammar, BackendGrammar):
+                grammar.settle()
+        bitmask = self.structured_output_manager.grammar_bitmask(
+            self._requests, request_ids, scheduler_output.scheduled_spec_decode_tokens
+        )
+        return GrammarOutput(request_ids, bitmask, list(rows.num_acceptable_drafts))
 
     def update_from_output(
         self, scheduler_output: VllmSchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """Take in what the model runner returned for the oldest step in flight."""
+        timestamp = time.monotonic()
+        self._take_grammars()
         self._follow_sampling_params(scheduler_output.num_scheduled_tokens)
         before = self._state
         step_id = oldest_step_id(self._in_flight, scheduler_output, before.current_step)
-        step = before.in_flight[0]
-        batch = step.num_scheduled_tokens
+        batch = before.in_flight[0].num_scheduled_tokens
         result = to_step_result(step_id, batch, model_runner_output, before.requests)
-        after = update(before, result)
-        self._replace(after)
+        answer = Answer(before, result, timestamp)
+        self._replace(answer.after)
         self._in_flight.popleft()
-        for request_id in batch:
-            if request_id in after.progress:
-                mirror.write_progress(
-                    self._requests[request_id], before.progress[request_id], after.progress[request_id]
-                )
-        told = {
-            client: to_client_outputs(
-                outputs,
-                [self._tell(before, step, output, model_runner_output) for output in outputs.outputs],
-                model_runner_output,
-            )
-            for client, outputs in after.emitted.clients.items()
-        }
-        if after.emitted.kv_events:
-            batch_of_events = to_kv_event_batch(after.emitted.kv_events, self.kv_cache_config)
+        told = answer.tell(self._requests, model_runner_output)
+        for request_id in answer.show(self._requests):
+            self._let_go(request_id)
+        if answer.after.emitted.kv_events:
+            batch_of_events = to_kv_event_batch(answer.after.emitted.kv_events, self.kv_cache_config)
             self.kv_event_publisher.publish(batch_of_events)
         return told
 
@@ -212,59 +248,67 @@ class OracleScheduler(Shown):
                 reassign_request(self._state, request, "sampling_params", request.sampling_params)
             )
 
-    def _tell(
-        self,
-        before: SchedulerState,
-        step: SchedulerOutput,
-        told: EngineOutput,
-        returned: ModelRunnerOutput,
-    ) -> EngineCoreOutput:
-        """Show on a request what its client is told, and tell it."""
-        request_id = told.request_id
-        request = self._requests[request_id]
-        mirror.write_output_tokens(request, told.new_token_ids)
-        if returned.num_nans_in_logits and request_id in returned.num_nans_in_logits:
-            vars(request)["num_nans_in_logits"] = returned.num_nans_in_logits[request_id]
-        if told.finish_reason is not None:
-            num_sampled_tokens = len(returned.sampled_token_ids[returned.req_id_to_index[request_id]])
-            mirror.write_end(
-                request,
-                before.progress[request_id],
-                told,
-                told.finish_reason,
-                num_scheduled_tokens=step.num_scheduled_tokens[request_id],
-                num_sampled_tokens=num_sampled_tokens,
-            )
-            self._let_go(request_id)
-        prefill_stats = mirror.take_prefill_stats(request, told.prefill_stats)
-        return to_engine_output(told, request, returned, prefill_stats)
-
     def _let_go(self, request_id: str) -> VllmRequest:
         request = self._requests.pop(request_id)
+        self._without_grammar.pop(request_id, None)
         let_go(request)
         return request
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Take in drafts: there must not be any."""
-        if any(draft_token_ids.draft_token_ids):
-            raise UnsupportedFeature("speculative decoding", "update_draft_token_ids()")
+        """Take in drafts for the next step of each request; those for requests that ended are dropped."""
+        self._take_grammars()
+        before = self._state
+        drafts = to_drafts(draft_token_ids, before.requests)
+        after = update_drafts(before, drafts)
+        self._replace(after)
+        for request_id in drafts:
+            was, now = before.progress[request_id], after.progress[request_id]
+            mirror.write_progress(self._requests[request_id], was, now)
 
     def update_draft_token_ids_in_output(
         self, draft_token_ids: DraftTokenIds, scheduler_output: VllmSchedulerOutput
     ) -> None:
-        """Take in drafts for a step that is planned: there must not be any."""
-        self.update_draft_token_ids(draft_token_ids)
-        scheduler_output.num_invalid_spec_tokens = {}
+        """Take in the drafts of a step in flight; those for requests that ended are dropped."""
+        self._take_grammars()
+        state = self._state
+        step_id = step_id_of(self._in_flight, scheduler_output, state.current_step)
+        after = update_drafts_in_flight(state, step_id, to_drafts(draft_token_ids, state.requests))
+        self._replace(after)
+        output = _output_of(after, step_id)
+        for request_id, drafts in output.scheduled_spec_token_ids.items():
+            scheduler_output.scheduled_spec_decode_tokens[request_id] = list(drafts)
+        scheduler_output.num_invalid_spec_tokens = dict(output.num_invalid_spec_tokens or {})
 
     # What comes from outside between the steps.
 
     def add_request(self, request: VllmRequest) -> None:
-        """Let a new request in."""
-        self._replace(add_vllm_request(self._state, request))
+        """Let a new request in, or the next input of a session."""
+        before = self._state
+        asked = to_request(request, before.config)
+        refuse_reasoning(request, self.structured_output_manager)
+        after = add_vllm_request(before, request, asked, time.monotonic())
+        self._replace(after)
+        if asked.request_id in before.requests:
+            self._show_chunk(before, request)
+            return
         self._requests[request.request_id] = request
+        mirror.write_arrival(request, after.progress[asked.request_id])
+        if asked.needs_grammar:
+            self._without_grammar[request.request_id] = None
         hold(request, self)
-        if self._state.config.log_stats:
-            mirror.write_event(request, EngineCoreEventType.QUEUED)
+
+    def _show_chunk(self, before: SchedulerState, request: VllmRequest) -> None:
+        """Show on a session what its next input, or its end, did to it."""
+        request_id, after = RequestId(request.request_id), self._state
+        chunk = StreamingUpdate.from_request(request)
+        if request_id not in after.requests:
+            self._let_go(request_id).status = VllmRequestStatus.FINISHED_ABORTED
+        elif after.requests[request_id] is before.requests[request_id]:
+            self._requests[request_id].streaming_queue.append(chunk)
+        else:
+            session, block_size = self._requests[request_id], after.config.block_size
+            mirror.write_progress(session, before.progress[request_id], after.progress[request_id])
+            mirror.write_chunk(session, chunk, after.requests[request_id], block_size)
 
     def finish_requests(
         self, request_ids: str | Iterable[str] | None, finished_status: VllmRequestStatus
@@ -297,14 +341,14 @@ class OracleScheduler(Shown):
         """Forget all cached blocks; tell whether it was done."""
         timestamp = time.monotonic()
         before = self._state
-        after, done = reset_prefix_cache(before, reset_running_requests=reset_running_requests)
+        after, done = reset_prefix_cache(
+            before, reset_running_requests=reset_running_requests, time=timestamp
+        )
         self._replace(after)
         if reset_running_requests:
             for request_id in reversed(before.running):
                 request = self._requests[request_id]
                 mirror.write_progress(request, before.progress[request_id], after.progress[request_id])
-                if after.config.log_stats:
-                    mirror.write_event(request, EngineCoreEventType.PREEMPTED, timestamp)
         return done and (not reset_connector or self.reset_connector_cache())
 
     def reset_connector_cache(self) -> bool:
@@ -363,6 +407,11 @@ class OracleScheduler(Shown):
         return self.kv_event_publisher.get_publisher_config()
 
 
+def _output_of(state: SchedulerState, step_id: StepId) -> SchedulerOutput:
+    """Give a step that is in flight."""
+    return next(output for output in state.in_flight if output.step_id == step_id)
+
+
 def _to_final_status(status: VllmRequestStatus) -> RequestStatus:
     if not VllmRequestStatus.is_finished(status):
         raise InvalidEvent("finished_status", status, "a final status (FINISHED_...)")
@@ -370,7 +419,7 @@ def _to_final_status(status: VllmRequestStatus) -> RequestStatus:
 
 
 class AsyncOracleScheduler(OracleScheduler):
-    """The twin for asynchronous scheduling, which is not modelled yet: it cannot be made."""
+    """The one that schedules asynchronously, whatever the configuration says; vLLM has such a class."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise UnsupportedFeature("asynchronous scheduling", "AsyncOracleScheduler")
+    def _read_config(self, *arguments: Any, **named: Any) -> SchedulerConfig:
+        return as_scheduled(super()._read_config(*arguments, **named), is_async=True)

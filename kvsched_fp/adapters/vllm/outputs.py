@@ -1,7 +1,7 @@
 """From our outputs to vLLM's own, field by field.
 
 What vLLM hands through from the request or from the model runner (sampling parameters, log-probabilities,
-trace headers, events with times) is handed through here as well.
+trace headers, adapters, pooled outputs) is handed through here as well.
 """
 
 import time
@@ -32,6 +32,7 @@ from vllm.v1.metrics.stats import SchedulerStats as VllmSchedulerStats
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request as VllmRequest
 
+from kvsched_fp.adapters.vllm.mirror import to_events
 from kvsched_fp.adapters.vllm.pairings import (
     BLOCK_REMOVED,
     BLOCK_STORED,
@@ -39,6 +40,7 @@ from kvsched_fp.adapters.vllm.pairings import (
     SCHEDULER_STATS,
     STEP,
     WITHOUT,
+    to_request_error,
 )
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVCacheEvent
 from kvsched_fp.outputs import (
@@ -65,8 +67,8 @@ def _to_new_request(new: NewRequestData, request: VllmRequest) -> VllmNewRequest
         prefill_token_ids=None if new.prefill_token_ids is None else request._all_token_ids,
         mm_features=[],
         sampling_params=request.sampling_params,
-        pooling_params=None,
-        lora_request=None,
+        pooling_params=request.pooling_params,
+        lora_request=request.lora_request,
     )
 
 
@@ -78,24 +80,39 @@ def to_engine_output(
     The list of sampled tokens is cut in place and handed through, as the reference does.
     """
     index = returned.req_id_to_index[told.request_id]
-    new_token_ids = returned.sampled_token_ids[index]
+    new_token_ids = returned.sampled_token_ids[index] if returned.sampled_token_ids else []
     del new_token_ids[len(told.new_token_ids) :]
     params = request.sampling_params
     logprobs = None
-    if params.num_logprobs is not None and returned.logprobs:
+    if params is not None and params.num_logprobs is not None and returned.logprobs:
         logprobs = returned.logprobs.slice_request(index, len(new_token_ids))
+    reason = told.finish_reason
     return EngineCoreOutput(
         request_id=told.request_id,
         new_token_ids=new_token_ids,
         new_logprobs=logprobs,
         new_prompt_logprobs_tensors=returned.prompt_logprobs_dict.get(told.request_id),
         prompt_token_id_logprobs=returned.prompt_token_id_logprobs_dict.get(told.request_id),
-        finish_reason=None if told.finish_reason is None else VllmFinishReason[told.finish_reason.name],
+        pooling_output=returned.pooler_output[index] if returned.pooler_output else None,
+        finish_reason=None if reason is None else VllmFinishReason[reason.name],
         stop_reason=told.stop_reason,
-        events=request.take_events(),
+        events=to_events(told.events) or None,
         prefill_stats=prefill_stats,
+        spec_decode_metrics=None if reason is None else request.spec_decode_metrics,
         trace_headers=request.trace_headers,
         num_nans_in_logits=request.num_nans_in_logits,
+    )
+
+
+def to_error_output(told: EngineOutput, request: VllmRequest) -> EngineCoreOutput:
+    """Give what a client learns about a request that ended without any output."""
+    return EngineCoreOutput(
+        request_id=told.request_id,
+        new_token_ids=[],
+        finish_reason=VllmFinishReason.ERROR,
+        events=to_events(told.events) or None,
+        trace_headers=request.trace_headers,
+        error=to_request_error(told.error),
     )
 
 
@@ -137,7 +154,7 @@ def to_kv_event(
 
 
 def _to_block_stored(event: BlockStored, kv_cache_config: KVCacheConfig | None) -> VllmBlockStored:
-    stored: VllmBlockStored = BLOCK_STORED.to_theirs(event, medium=MEDIUM_GPU, lora_id=None, lora_name=None)
+    stored: VllmBlockStored = BLOCK_STORED.to_theirs(event, medium=MEDIUM_GPU)
     if kv_cache_config is not None:
         spec = kv_cache_config.kv_cache_groups[event.group_index].kv_cache_spec
         stored.kv_cache_spec_kind = get_kv_cache_spec_kind(spec).value

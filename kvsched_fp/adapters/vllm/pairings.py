@@ -16,10 +16,15 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.core.sched.output import CachedRequestData as VllmCachedRequestData
 from vllm.v1.core.sched.output import NewRequestData as VllmNewRequestData
 from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
+from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, RequestError
 from vllm.v1.metrics.stats import PrefixCacheStats as VllmPrefixCacheStats
+from vllm.v1.metrics.stats import RequestSpecDecodeMetrics as VllmRequestSpecDecodeMetrics
 from vllm.v1.metrics.stats import SchedulerStats as VllmSchedulerStats
+from vllm.v1.request import RequestStatus as VllmRequestStatus
+from vllm.v1.spec_decode.metrics import SpecDecodingStats as VllmSpecDecodingStats
 
 from kvsched_fp.adapters.vllm.pairing import Convert, Pair, Pairing
+from kvsched_fp.adapters.vllm.requests import to_lora
 from kvsched_fp.ids import BlockHash
 from kvsched_fp.kvcache.kv_events import BlockRemoved, BlockStored
 from kvsched_fp.ordered import OrderedMap
@@ -29,7 +34,33 @@ from kvsched_fp.outputs import (
     PrefixCacheStats,
     SchedulerOutput,
     SchedulerStats,
+    SpecDecodingStats,
 )
+from kvsched_fp.progress import RequestEvent, RequestEventType, RequestSpecDecodeMetrics
+from kvsched_fp.request import RequestStatus
+
+_LONGER_NAMES = {
+    "WAITING_FOR_GRAMMAR": "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+    "WAITING_FOR_INPUT": "WAITING_FOR_STREAMING_REQ",
+}
+
+STATUSES: dict[RequestStatus, VllmRequestStatus] = {
+    status: VllmRequestStatus[_LONGER_NAMES.get(status.name, status.name)] for status in RequestStatus
+}
+"""Each of our statuses in vLLM's words."""
+
+
+_GRAMMAR_ERROR = "Invalid structured outputs: "
+
+
+def to_request_error(message: str | None) -> RequestError:
+    """Say that a request has no grammar, in vLLM's words."""
+    return RequestError(code="validation_error", message=f"{_GRAMMAR_ERROR}{message}")
+
+
+def read_request_error(error: RequestError | None) -> str | None:
+    """Read why a request has no grammar."""
+    return None if error is None else str(error.message).removeprefix(_GRAMMAR_ERROR)
 
 
 def _if_any(convert: Convert) -> Convert:
@@ -54,6 +85,15 @@ def to_block_ids(block_ids: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], .
 
 _to_lists = _each(tuple, list)
 
+
+def _to_token_map(rows: Any) -> OrderedMap[str, tuple[int, ...]]:
+    return OrderedMap.adopt({name: tuple(token_ids) for name, token_ids in rows.items()})
+
+
+def _to_list_map(rows: Any) -> dict[str, list[int]]:
+    return {name: list(token_ids) for name, token_ids in rows.items()}
+
+
 NEW_REQUEST = Pairing(
     NewRequestData,
     VllmNewRequestData,
@@ -62,21 +102,17 @@ NEW_REQUEST = Pairing(
     Pair("block_ids", "block_ids", to_block_ids, _to_lists),
     Pair("num_computed_tokens", "num_computed_tokens"),
     Pair("prefill_token_ids", "prefill_token_ids", _if_any(tuple), _if_any(list)),
-    besides=["lora", "pooling"],
+    Pair("lora", "lora_request", to_lora),
+    Pair("pooling", "pooling_params", lambda params: params is not None),
 )
-"""A request that is sent whole."""
+"""A request that is sent whole. Its adapter and its pooling parameters are handed through."""
 
 CACHED_REQUESTS = Pairing(
     CachedRequestData,
     VllmCachedRequestData,
     Pair("request_ids", "req_ids", tuple, list),
     Pair("resumed_request_ids", "resumed_req_ids", _sorted, set),
-    Pair(
-        "all_token_ids",
-        "all_token_ids",
-        lambda rows: OrderedMap.adopt({name: tuple(token_ids) for name, token_ids in rows.items()}),
-        lambda rows: {name: list(token_ids) for name, token_ids in rows.items()},
-    ),
+    Pair("all_token_ids", "all_token_ids", _to_token_map, _to_list_map),
     Pair(
         "new_block_ids",
         "new_block_ids",
@@ -85,7 +121,7 @@ CACHED_REQUESTS = Pairing(
     ),
     Pair("num_computed_tokens", "num_computed_tokens", tuple, list),
     Pair("num_output_tokens", "num_output_tokens", tuple, list),
-    besides=["new_token_ids"],
+    Pair("new_token_ids", "new_token_ids", to_block_ids, _each(list, list)),
 )
 """The requests that are sent as a difference."""
 
@@ -97,29 +133,24 @@ STEP = Pairing(
         "scheduled_cached_requests",
         "scheduled_cached_reqs",
         CACHED_REQUESTS.to_ours,
-        lambda rows: CACHED_REQUESTS.to_theirs(rows, new_token_ids=[]),  # pipelines only
+        CACHED_REQUESTS.to_theirs,
     ),
     Pair("num_scheduled_tokens", "num_scheduled_tokens", OrderedMap, dict),
     Pair("total_num_scheduled_tokens", "total_num_scheduled_tokens"),
     Pair("preempted_request_ids", "preempted_req_ids", _sorted, set),
     Pair("finished_request_ids", "finished_req_ids", _sorted, set),
     Pair("new_block_ids_to_zero", "new_block_ids_to_zero", _if_any(tuple), _if_any(list)),
-    besides=[
-        "step_id",
-        "scheduled_spec_token_ids",
-        "num_spec_tokens_to_schedule",
-        "skip_drafts",
-        "has_structured_output_requests",
-        "pending_structured_output_tokens",
-        "num_invalid_spec_tokens",
-    ],
+    Pair("scheduled_spec_token_ids", "scheduled_spec_decode_tokens", _to_token_map, _to_list_map),
+    Pair("num_spec_tokens_to_schedule", "num_spec_tokens_to_schedule"),
+    Pair("skip_drafts", "skip_drafts"),
+    Pair("has_structured_output_requests", "has_structured_output_requests"),
+    Pair("pending_structured_output_tokens", "pending_structured_output_tokens"),
+    Pair("num_invalid_spec_tokens", "num_invalid_spec_tokens", _if_any(OrderedMap), _if_any(dict)),
+    besides=["step_id"],
 )
-"""One step. What comes with features that the adapters refuse has no counterpart yet.
-
-The requests that are sent whole need more than ours says, see `outputs.py`."""
+"""One step. The requests that are sent whole need more than ours says, see `outputs.py`."""
 
 WITHOUT: dict[str, Any] = {
-    "scheduled_spec_decode_tokens": {},
     "scheduled_encoder_inputs": {},
     "free_encoder_mm_hashes": [],
 }
@@ -159,6 +190,42 @@ PREFIX_CACHE_STATS = Pairing(
 )
 """Look-ups since the last report: the same names on both sides."""
 
+SPEC_DECODING_STATS = Pairing(
+    SpecDecodingStats,
+    VllmSpecDecodingStats,
+    Pair("num_spec_tokens", "num_spec_tokens"),
+    Pair("num_drafts", "num_drafts"),
+    Pair("num_draft_tokens", "num_draft_tokens"),
+    Pair("num_accepted_tokens", "num_accepted_tokens"),
+    Pair("num_accepted_tokens_per_pos", "num_accepted_tokens_per_pos", tuple, list),
+    Pair("num_draft_tokens_per_pos", "num_draft_tokens_per_pos", tuple, list),
+)
+"""What one update learnt about drafts."""
+
+SPEC_DECODE_METRICS = Pairing(
+    RequestSpecDecodeMetrics,
+    VllmRequestSpecDecodeMetrics,
+    Pair("num_spec_tokens", "num_spec_tokens"),
+    Pair("histogram", "histogram", tuple, list),
+    Pair("num_draft_tokens", "num_draft_tokens"),
+    Pair("per_step_accepted", "per_step_accepted", tuple, list),
+    Pair("per_step_drafted", "per_step_drafted", tuple, list),
+)
+"""What became of the drafts of one request."""
+
+REQUEST_EVENT = Pairing(
+    RequestEvent,
+    EngineCoreEvent,
+    Pair(
+        "type",
+        "type",
+        lambda kind: RequestEventType[kind.name],
+        lambda kind: EngineCoreEventType[kind.name],
+    ),
+    Pair("time", "timestamp"),
+)
+"""Something that happened to a request."""
+
 SCHEDULER_STATS = Pairing(
     SchedulerStats,
     VllmSchedulerStats,
@@ -172,7 +239,12 @@ SCHEDULER_STATS = Pairing(
         PREFIX_CACHE_STATS.to_ours,
         PREFIX_CACHE_STATS.to_theirs,
     ),
-    besides=["spec_decoding_stats"],
+    Pair(
+        "spec_decoding_stats",
+        "spec_decoding_stats",
+        _if_any(SPEC_DECODING_STATS.to_ours),
+        _if_any(SPEC_DECODING_STATS.to_theirs),
+    ),
 )
 """The scheduler's own figures."""
 
@@ -204,7 +276,9 @@ BLOCK_STORED = Pairing(
     Pair("block_size", "block_size"),
     Pair("extra_keys", "extra_keys", lambda keys: tuple(keys or ()), lambda keys: list(keys) or None),
     _GROUP,
-    besides=["lora_id", "lora_name", "lookahead_token_ids"],
+    Pair("lora_id", "lora_id"),
+    Pair("lora_name", "lora_name"),
+    Pair("lookahead_token_ids", "lookahead_token_ids", _if_any(to_block_ids), _if_any(_each(list, list))),
 )
 """Blocks that entered the prefix index."""
 

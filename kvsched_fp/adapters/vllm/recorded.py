@@ -14,14 +14,23 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.metrics.stats import PrefillStats as VllmPrefillStats
 from vllm.v1.request import Request as VllmRequest
 
-from kvsched_fp.adapters.vllm.pairings import BLOCK_REMOVED, BLOCK_STORED, SCHEDULER_STATS, STEP
+from kvsched_fp.adapters.vllm.pairings import (
+    BLOCK_REMOVED,
+    BLOCK_STORED,
+    REQUEST_EVENT,
+    SCHEDULER_STATS,
+    SPEC_DECODE_METRICS,
+    STATUSES,
+    STEP,
+    read_request_error,
+)
 from kvsched_fp.events import Event, ResetPrefixCache, Schedule, Update
 from kvsched_fp.ids import BlockHash, StepId
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, KVCacheEvent
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import ClientOutputs, Emitted, EngineOutput, SchedulerOutput
-from kvsched_fp.progress import PrefillStats
-from kvsched_fp.request import FinishReason
+from kvsched_fp.progress import PrefillStats, Progress, RequestEvent, RequestSpecDecodeMetrics
+from kvsched_fp.request import FinishReason, Request
 from kvsched_fp.trace.codec import Told
 
 
@@ -30,7 +39,7 @@ def read_told(event: Event, answer: Any, kv_events: Iterable[Any], current_step:
     if isinstance(event, Schedule):
         return read_output(answer, StepId(current_step))
     if isinstance(event, Update):
-        return read_emitted(answer, kv_events)
+        return read_emitted(answer, kv_events, event.time)
     return bool(answer) if isinstance(event, ResetPrefixCache) else None
 
 
@@ -39,17 +48,19 @@ def read_output(output: VllmSchedulerOutput, step_id: StepId) -> SchedulerOutput
     return STEP.to_ours(output, step_id=step_id)
 
 
-def read_emitted(clients: Mapping[int, EngineCoreOutputs], kv_events: Iterable[Any]) -> Emitted:
-    """Read what an update of the real scheduler told."""
+def read_emitted(
+    clients: Mapping[int, EngineCoreOutputs], kv_events: Iterable[Any], time: float
+) -> Emitted:
+    """Read what an update of the real scheduler told; `time` is that of the event."""
     return Emitted(
-        clients=OrderedMap({client: _read_client(told) for client, told in clients.items()}),
+        clients=OrderedMap({client: _read_client(told, time) for client, told in clients.items()}),
         kv_events=tuple(map(_read_kv_event, kv_events)),
     )
 
 
-def _read_client(told: EngineCoreOutputs) -> ClientOutputs:
+def _read_client(told: EngineCoreOutputs, time: float) -> ClientOutputs:
     return ClientOutputs(
-        outputs=tuple(map(_read_engine_output, told.outputs)),
+        outputs=tuple([read_engine_output(output, time) for output in told.outputs]),
         finished_request_ids=(
             None if told.finished_requests is None else tuple(sorted(told.finished_requests))
         ),
@@ -59,15 +70,32 @@ def _read_client(told: EngineCoreOutputs) -> ClientOutputs:
     )
 
 
-def _read_engine_output(told: EngineCoreOutput) -> EngineOutput:
-    reason = told.finish_reason
+def read_engine_output(told: EngineCoreOutput, time: float) -> EngineOutput:
+    """Read what a client was told about a request by the update that happened at `time`."""
+    reason, metrics = told.finish_reason, told.spec_decode_metrics
     return EngineOutput(
         request_id=told.request_id,
         new_token_ids=tuple(told.new_token_ids),
         finish_reason=None if reason is None else FinishReason[reason.name],
         stop_reason=told.stop_reason,
         prefill_stats=read_prefill_stats(told.prefill_stats),
+        spec_decode_metrics=None if metrics is None else SPEC_DECODE_METRICS.to_ours(metrics),
+        events=read_events(told.events or (), time),
+        error=read_request_error(told.error),
+        pooled=told.pooling_output is not None,
     )
+
+
+def read_events(events: Iterable[Any], time: float = 0.0) -> tuple[RequestEvent, ...]:
+    """Read what happened to a request.
+
+    The reference reads the clock once for every session that an update lets go on; here an update has one
+    `time`, the first of them.
+    """
+    read: tuple[RequestEvent, ...] = tuple(map(REQUEST_EVENT.to_ours, events))
+    if time == 0.0:
+        return read
+    return tuple([attrs.evolve(event, time=min(event.time, time)) for event in read])
 
 
 def read_prefill_stats(stats: VllmPrefillStats | None) -> PrefillStats | None:
@@ -107,10 +135,19 @@ class RequestView:
     priority: int
     spec_token_ids: tuple[int, ...]
     num_output_placeholders: int
+    next_decode_eligible_step: int
+    spec_decode_metrics: RequestSpecDecodeMetrics | None
+    events: tuple[RequestEvent, ...]
+    stop_reason: int | str | None
+    num_chunks: int
+    num_prompt_tokens: int
+    max_tokens: int
+    arrival_time: float
 
 
 def read_request(request: VllmRequest) -> RequestView:
     """Read the progress of a request of the real scheduler."""
+    metrics = request.spec_decode_metrics
     return RequestView(
         status=request.status.name,
         num_computed_tokens=request.num_computed_tokens,
@@ -125,6 +162,31 @@ def read_request(request: VllmRequest) -> RequestView:
         priority=request.priority,
         spec_token_ids=tuple(request.spec_token_ids),
         num_output_placeholders=request.num_output_placeholders,
+        next_decode_eligible_step=request.next_decode_eligible_step,
+        spec_decode_metrics=None if metrics is None else SPEC_DECODE_METRICS.to_ours(metrics),
+        events=read_events(request.events),
+        stop_reason=request.stop_reason,
+        num_chunks=len(request.streaming_queue or ()),
+        num_prompt_tokens=request.num_prompt_tokens,
+        max_tokens=request.max_tokens,
+        arrival_time=request.arrival_time,
+    )
+
+
+def view_request(request: Request, progress: Progress) -> RequestView:
+    """Show the progress of a request of ours in the same way."""
+    sampled = request.sampling_params
+    shown = {field.name for field in attrs.fields(RequestView)}
+    same = shown & {field.name for field in attrs.fields(Progress)}
+    return RequestView(
+        **{name: getattr(progress, name) for name in same - {"status", "output_token_ids"}},
+        status=STATUSES[progress.status].name,
+        output_token_ids=tuple(progress.output_token_ids),
+        priority=request.priority,
+        num_chunks=len(progress.chunks),
+        num_prompt_tokens=request.num_prompt_tokens,
+        max_tokens=sampled.max_tokens,
+        arrival_time=request.arrival_time,
     )
 
 

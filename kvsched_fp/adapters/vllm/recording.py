@@ -1,16 +1,19 @@
 """`RecordingScheduler`: vLLM's real scheduler decides, and everything that it says goes into a trace.
 
     export KVSCHED_FP_TRACE=FILE
-    vllm serve MODEL --no-async-scheduling --scheduler-cls kvsched_fp.adapters.vllm.RecordingScheduler
+    vllm serve MODEL --scheduler-cls kvsched_fp.adapters.vllm.RecordingScheduler
 
 No machine runs beside it; `kvsched-fp check FILE` compares afterwards.
 """
 
+from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from vllm.config import VllmConfig
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.diffusion_scheduler import DiffusionAsyncScheduler, DiffusionScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request as VllmRequest
 
@@ -19,11 +22,12 @@ from kvsched_fp.adapters.vllm.options import choose_trace
 from kvsched_fp.adapters.vllm.pairings import PREFIX_CACHE_STATS, first_unmodelled
 from kvsched_fp.adapters.vllm.recorded import read_told
 from kvsched_fp.adapters.vllm.requests import to_request
-from kvsched_fp.adapters.vllm.trace_file import ASKED_FOR_FIGURES, ASSIGNED, TraceFile
+from kvsched_fp.adapters.vllm.trace_file import ASKED_FOR_FIGURES, ASSIGNED, REJECTED, TraceFile
 from kvsched_fp.adapters.vllm.watched import WatchedScheduler
 from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
 from kvsched_fp.errors import UnsupportedFeature
 from kvsched_fp.events import AddRequest, Event, FinishRequests, Schedule
+from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.lifecycle import require_servable
 from kvsched_fp.outputs import Emitted, PrefixCacheStats
 from kvsched_fp.request import Request
@@ -42,6 +46,26 @@ class RecordingScheduler(WatchedScheduler):
 
     def _make_watcher(self, config: SchedulerConfig) -> "Recorder":
         return Recorder(self, config, self._trace_path)
+
+
+class AsyncRecordingScheduler(RecordingScheduler, AsyncScheduler):
+    """The twin that schedules asynchronously."""
+
+
+class DiffusionRecordingScheduler(RecordingScheduler, DiffusionScheduler):
+    """The twin for diffusion."""
+
+
+class DiffusionAsyncRecordingScheduler(RecordingScheduler, DiffusionAsyncScheduler):
+    """The twin for diffusion that schedules asynchronously."""
+
+
+RecordingScheduler.KINDS = (
+    RecordingScheduler,
+    AsyncRecordingScheduler,
+    DiffusionRecordingScheduler,
+    DiffusionAsyncRecordingScheduler,
+)
 
 
 class Recorder:
@@ -104,13 +128,20 @@ class Recorder:
         elif isinstance(told, Emitted):
             for client in told.clients.values():
                 for output in client.outputs:
-                    if output.finish_reason is not None:
+                    if output.request_id not in self._real.requests:
                         self._priorities.pop(output.request_id, None)
 
     def take_look_ups(self, stats: Any) -> None:
         """End the trace: the next figures that an update tells do not go back to the one before."""
         if PREFIX_CACHE_STATS.to_ours(stats.prefix_cache_stats) != PrefixCacheStats():
             self._trace.stop(ASKED_FOR_FIGURES)
+
+    def take_rejections(self, request_ids: Iterable[RequestId]) -> None:  # noqa: ARG002
+        """End the trace: it could not tell that."""
+        self._trace.stop(REJECTED)
+
+    def take_rows(self, step_id: StepId, rows: Any) -> None:
+        """Do nothing: a trace does not tell which rows need a mask."""
 
     def close(self) -> None:
         """Finish the trace."""

@@ -1,6 +1,6 @@
 """`ShadowScheduler`: vLLM's real scheduler decides, and the machine beside it checks every decision.
 
-    vllm serve MODEL --no-async-scheduling --scheduler-cls kvsched_fp.adapters.vllm.ShadowScheduler
+    vllm serve MODEL --scheduler-cls kvsched_fp.adapters.vllm.ShadowScheduler
 
 Every output and the progress of the requests are compared after every call. `options.py` says how to choose
 what happens on the first difference; after it, the real scheduler goes on alone.
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from vllm.config import VllmConfig
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.diffusion_scheduler import DiffusionAsyncScheduler, DiffusionScheduler
 
 from kvsched_fp.adapters.vllm.beside import Beside
 from kvsched_fp.adapters.vllm.options import choose_shadow_options
 from kvsched_fp.adapters.vllm.report import Report
 from kvsched_fp.adapters.vllm.watched import WatchedScheduler
 from kvsched_fp.config import SchedulerConfig
-from kvsched_fp.errors import UnsupportedFeature
 from kvsched_fp.state import SchedulerState
 
 
@@ -52,8 +53,21 @@ class ShadowScheduler(WatchedScheduler):
         return self._watcher.state
 
 
-class AsyncShadowScheduler(ShadowScheduler):
-    """The twin for asynchronous scheduling, which is not modelled yet: it cannot be made."""
+class AsyncShadowScheduler(ShadowScheduler, AsyncScheduler):
+    """The twin that schedules asynchronously."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise UnsupportedFeature("asynchronous scheduling", "AsyncShadowScheduler")
+
+class DiffusionShadowScheduler(ShadowScheduler, DiffusionScheduler):
+    """The twin for diffusion."""
+
+
+class DiffusionAsyncShadowScheduler(ShadowScheduler, DiffusionAsyncScheduler):
+    """The twin for diffusion that schedules asynchronously."""
+
+
+ShadowScheduler.KINDS = (
+    ShadowScheduler,
+    AsyncShadowScheduler,
+    DiffusionShadowScheduler,
+    DiffusionAsyncShadowScheduler,
+)

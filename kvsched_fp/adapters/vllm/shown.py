@@ -11,42 +11,34 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy as VllmSchedulingP
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request as VllmRequest
 
+from kvsched_fp.adapters.vllm.pairings import to_request_error
 from kvsched_fp.adapters.vllm.views import RequestList
+from kvsched_fp.config import RunnerType, SchedulerConfig
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.ids import RequestId
 from kvsched_fp.state import SchedulerState
 
 WITHOUT: dict[str, Any] = {
     "aux_output_connector": None,
-    "can_skip_drafts": False,
     "connector": None,
     "connector_prefix_cache_stats": None,
     "defer_async_loads": False,
     "defer_block_free": False,
     "deferred_frees": deque[Any](),
     "deferred_loads": {},
-    "dynamic_sd_lookup": None,
     "ec_connector": None,
     "encoder_cache_mismatch_reqs": set[str](),
     "failed_recving_kv_req_ids": set[str](),
     "finished_recving_kv_req_ids": set[str](),
-    "grammar_compile_error_reqs": {},
     "has_mamba_layers": False,
     "is_encoder_decoder": False,
-    "is_mm_encoder_only": False,
     "kv_metrics_collector": None,
-    "lora_config": None,
     "mamba_has_prefill_checkpoint_blocks": False,
     "mamba_partial_cache_hit": False,
     "mamba_prefill_checkpoint_alignment": None,
     "mamba_shared_prefix_checkpoint": False,
     "max_num_encoder_input_tokens": 0,
     "need_mamba_block_aligned_split": False,
-    "num_hash_lookahead_tokens": 0,
-    "num_prefill_lookahead": 0,
-    "num_sampled_tokens_per_step": 1,
-    "num_spec_tokens": 0,
-    "num_waiting_for_streaming_input": 0,
     "perf_metrics": None,
     "prefix_replay_group_ids": (),
     "prefix_replay_tokens": 0,
@@ -55,10 +47,6 @@ WITHOUT: dict[str, Any] = {
     "requires_kv_delivery": False,
     "return_sampling_mask": False,
     "sched_step_seq": 0,
-    "spec_decode_metrics_level": "none",
-    "use_eagle": False,
-    "use_eagle_block_drop": False,
-    "use_pp": False,
 }
 """What the real scheduler shows where a feature is off that is not modelled here."""
 
@@ -115,15 +103,33 @@ FROM_STATE: dict[str, Callable[[Shown], Any]] = {
     "adaptive_long_prefill_threshold": (
         lambda shown: shown.state.config.long_prefill_token_threshold_adaptive
     ),
-    "local_prefill_interval": lambda shown: shown.state.config.prefill_schedule_interval,
+    "local_prefill_interval": lambda shown: shown.state.config.local_prefill_interval,
     "enable_kv_cache_events": lambda shown: shown.state.config.enable_kv_cache_events,
     "block_size": lambda shown: shown.state.config.block_size,
     "hash_block_size": lambda shown: shown.state.config.block_size,
     "scheduler_config": lambda shown: shown.vllm_config.scheduler_config,
     "cache_config": lambda shown: shown.vllm_config.cache_config,
     "kv_events_config": lambda shown: shown.vllm_config.kv_events_config,
+    "lora_config": lambda shown: shown.vllm_config.lora_config,
     "parallel_config": lambda shown: shown.vllm_config.parallel_config,
     "observability_config": lambda shown: shown.vllm_config.observability_config,
+    "spec_decode_metrics_level": lambda shown: shown.state.config.spec_decode_metrics.value,
+    "num_spec_tokens": lambda shown: shown.state.config.num_spec_tokens,
+    "dynamic_sd_lookup": lambda shown: _drafts_by_batch_size(shown.state.config),
+    "num_prefill_lookahead": lambda shown: shown.state.config.num_prefill_lookahead_tokens,
+    "num_hash_lookahead_tokens": lambda shown: shown.state.config.num_hash_lookahead_tokens,
+    "use_eagle": lambda shown: _uses_eagle(shown.vllm_config),
+    "use_eagle_block_drop": lambda shown: shown.state.config.drop_eagle_block,
+    "can_skip_drafts": lambda shown: shown.state.config.can_skip_drafts,
+    "num_sampled_tokens_per_step": lambda shown: shown.state.config.num_sampled_tokens_per_step,
+    "is_mm_encoder_only": lambda shown: shown.state.config.runner_type is RunnerType.ENCODER_ONLY,
+    "use_pp": lambda shown: shown.state.config.pipeline_parallel_size > 1,
+    "pp_size": lambda shown: shown.state.config.pipeline_parallel_size,
+    "decode_stagger": lambda shown: shown.state.config.pipeline_parallel_size,
+    "num_waiting_for_streaming_input": lambda shown: shown.state.num_waiting_for_input,
+    "grammar_compile_error_reqs": lambda shown: {
+        request_id: to_request_error(message) for request_id, message in shown.state.grammar_errors.items()
+    },
     "model_uses_mrope": lambda shown: shown.vllm_config.model_config.uses_mrope,
     "dcp_world_size": lambda shown: shown.parallel_config.decode_context_parallel_size,
     "pcp_world_size": lambda shown: shown.parallel_config.prefill_context_parallel_size,
@@ -135,6 +141,18 @@ def _finished_by_client(state: SchedulerState) -> dict[int, set[str]] | None:
     if not state.config.include_finished_set:
         return None
     return {client: set(request_ids) for client, request_ids in state.finished_by_client.items()}
+
+
+def _drafts_by_batch_size(config: SchedulerConfig) -> list[int] | None:
+    """Give the drafts per request by the size of the batch, from 1 on, as the reference looks it up."""
+    if config.num_spec_tokens_per_batch_size is None:
+        return None
+    return [0, *(config.num_drafts_for(size) for size in range(1, config.max_num_seqs + 1))]
+
+
+def _uses_eagle(vllm_config: Any) -> bool:
+    drafter = vllm_config.speculative_config
+    return drafter is not None and bool(drafter.use_eagle())
 
 
 def refuse_assignment(name: str, value: object) -> None:
@@ -151,6 +169,7 @@ _FIXED = frozenset(
         "encoder_cache_manager",
         "structured_output_manager",
         "_pause_state",
+        "_spec_token_placeholders",
         "_inflight_prefills",
         "_kv_fetch_counts",
         "_kv_fetch_stages",

@@ -27,6 +27,8 @@ ASSIGNED = "attributes of the scheduler or of a request were assigned in the mid
 """Why a trace ends."""
 ASKED_FOR_FIGURES = "somebody asked for the scheduler's figures between two steps, which begins them anew"
 """Why a trace ends."""
+REJECTED = "a grammar rejected tokens that were sampled under it"
+"""Why a trace ends."""
 
 
 class TraceFile:

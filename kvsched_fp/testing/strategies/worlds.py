@@ -1,30 +1,23 @@
-"""Strategies: small worlds in which much happens, and the requests and results that come into them.
+"""Strategies: small worlds in which much happens.
 
-A pool has 3 to 11 usable blocks of 1 to 4 tokens, so that a handful of requests fight for it; prompts are
-cut from two texts, so that many share a prefix; results have few different tokens, so that outputs stop in
-every way. Most worlds are of a kind in which one sort of thing happens often, since chance alone reaches
-some situations in one run of a hundred.
+A pool has 3 to 11 usable blocks of 1 to 4 tokens per group, so that a handful of requests fight for it.
+Most worlds are of a kind in which one sort of thing happens often, since chance alone reaches some
+situations in one run of a hundred.
 """
 
 import enum
-from operator import mul
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
 
-from kvsched_fp import RepetitionDetection, Request, SamplingParams, SchedulerConfig, SchedulingPolicy
-from kvsched_fp.config import RunnerType
+from kvsched_fp.config import RunnerType, SchedulerConfig, SchedulingPolicy
 from kvsched_fp.ids import RequestId
-from kvsched_fp.request import LoRA
-
-from .features import Features, features, make_room
-
-EOS, STOP, PLAIN, OTHER = 3, 2, 0, 1
-"""The tokens of every world. The two plain ones stop nothing, unless they repeat."""
-
-TEXTS = ((0, 1, 1, 0, 0, 0, 1, 0) * 6, (1, 0, 0, 1, 1, 1, 0, 1) * 6)
-"""Prompts are prefixes of these."""
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
+from kvsched_fp.request import LoRA, Request, SamplingParams
+from kvsched_fp.testing.features import EVERYTHING, Feature, restrict
+from kvsched_fp.testing.strategies.themes import Besides, engines, make_room
+from kvsched_fp.testing.strategies.wishes import TEXTS, GrammarWish, Wish
 
 
 class Kind(enum.Enum):
@@ -42,47 +35,6 @@ class Kind(enum.Enum):
     """It is hard to get in: reserve, watermark, whole prompts."""
 
 
-class GrammarWish(enum.Enum):
-    """What becomes of the grammar of a request."""
-
-    NONE = "none"
-    """It needs none."""
-    AT_ONCE = "at once"
-    """It is there at once."""
-    LATE = "late"
-    """It comes some time."""
-    FAILS = "fails"
-    """It cannot be compiled, as is known at once."""
-
-
-@attrs.frozen
-class Wish:
-    """A request, as far as it does not depend on the world."""
-
-    text: int
-    """Which of `TEXTS`."""
-    share: float
-    """The length of the prompt, as a share of the longest."""
-    whole_blocks: bool
-    """Cut the prompt to full blocks, so that all of it can be cached."""
-    fields: dict[str, Any]
-    """The other fields of the `Request`."""
-    max_tokens: int
-    """The longest output."""
-    params: dict[str, Any]
-    """The other fields of its `SamplingParams`."""
-    old_id: bool
-    """Use the id of a request that has ended."""
-    adapter: int
-    """The adapter that it needs, if there are any; 0 for none."""
-    resumable: bool
-    """Whether it is a session, if there are any."""
-    canvas: dict[str, Any]
-    """Its canvas, if the model has one."""
-    grammar: GrammarWish
-    """The grammar that it needs, if there are any."""
-
-
 @attrs.frozen
 class World:
     """What stays the same in one run."""
@@ -93,21 +45,25 @@ class World:
     """Of the scheduler."""
     longest_prompt: int
     """The longest prompt that always ends, in tokens."""
-    features: Features
+    besides: Besides
     """What the engine does besides."""
+    allowed: frozenset[Feature] = EVERYTHING
+    """What the scheduler supports."""
+    max_in_flight: int = 4
+    """The most steps in flight."""
 
     def make_request(self, number: int, wish: Wish) -> Request:
         """Make the how many-th request of a wish."""
-        share, max_tokens, fields = wish.share, wish.max_tokens, wish.fields
+        share, max_tokens, fields = wish.share, wish.max_tokens, self._restrict_fields(wish.fields)
         if self.kind is Kind.CONTEST:
             share /= 2
         if self.kind is Kind.RISING:
             share, max_tokens, fields = share / 2, 40, {**fields, "priority": -number}
-        max_tokens = max(max_tokens, wish.params.get("min_tokens", 0))
-        params = wish.params
+        params = self._restrict_params(wish.params)
+        max_tokens = max(max_tokens, params.get("min_tokens", 0))
         if self.config.runner_type is RunnerType.POOLING:
             max_tokens, params = 1, {}
-        if self.features.sessions and wish.resumable and "min_tokens" not in params:
+        if self.besides.sessions and wish.resumable and "min_tokens" not in params:
             max_tokens = min(max_tokens, 3)  # so that it goes on often
         num_tokens = int(share * self.longest_prompt)
         if wish.whole_blocks or self.kind is Kind.SHARING:
@@ -122,14 +78,29 @@ class World:
             **fields,
         )
 
+    def _restrict_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what the scheduler does not support; the policy FCFS ignores priorities."""
+        left_out = {
+            "client_index": Feature.SEVERAL_CLIENTS,
+            "cache_salt": Feature.PREFIX_CACHING,
+            "priority": Feature.PRIORITY,
+        }
+        return {
+            name: value for name, value in fields.items() if left_out.get(name) in {None, *self.allowed}
+        }
+
+    def _restrict_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        needed = Feature.PREFIX_CACHING if "skip_reading_prefix_cache" in params else Feature.STOPPING
+        return params if needed in self.allowed else {}
+
     def _extras(self, wish: Wish) -> dict[str, Any]:
         """Give the fields that only an engine with features looks at."""
         extras: dict[str, Any] = {"pooling": self.config.runner_type is RunnerType.POOLING}
         if self.config.max_loras is not None and wish.adapter:
-            extras["lora"] = LoRA(f"adapter {wish.adapter}", wish.adapter)
-        if self.features.sessions:
+            extras["lora"] = LoRA(f"adapter {wish.adapter}", wish.adapter, f"adapters/{wish.adapter}")
+        if self.besides.sessions:
             extras["resumable"] = wish.resumable
-        if self.features.grammars:
+        if self.besides.grammars:
             extras["needs_grammar"] = wish.grammar is not GrammarWish.NONE
         if self.config.runner_type is RunnerType.DIFFUSION:
             extras |= wish.canvas
@@ -137,16 +108,19 @@ class World:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Draw a configuration under which every request ends, if the scheduler goes on for long enough.
+def worlds(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> World:
+    """Draw a world under which every request ends, if the scheduler goes on for long enough.
 
-    So the pool holds one request of max_model_len. And a prompt of exactly max_model_len is drawn only
-    where nothing can cut it: the reference keeps a position for the sampled token of every running request,
-    and never computes the last token of such a prompt once a chunk of it has run.
+    It keeps to the features that are allowed. The pool holds one request of max_model_len. And a prompt of
+    exactly max_model_len is drawn only where nothing can cut it: the reference keeps a position for the
+    sampled token of every running request, and never computes the last token of such a prompt once a chunk
+    of it has run.
     """
-    besides = draw(features())
-    kind = draw(st.sampled_from(_KINDS_WITH_DRAFTS if "num_spec_tokens" in besides.config else _KINDS))
+    besides = draw(engines(allowed))
+    kinds = _KINDS_WITH_DRAFTS if "num_spec_tokens" in besides.config else _KINDS
+    kind = draw(st.sampled_from([kind for kind in kinds if _NEEDS.get(kind) in {None, *allowed}]))
     values: dict[str, Any] = {**draw(_FREE), **draw(_OF_KIND[kind]), **besides.config}
+    restrict(values, allowed)
     max_model_len = (values["num_blocks"] - 1) * values["block_size"]
     if not values["enable_chunked_prefill"]:
         # Half a pool, so that the budget, which is as long, is used up before the pool is.
@@ -164,12 +138,44 @@ def worlds(draw: st.DrawFn) -> World:
         or values["runner_type"] is RunnerType.ENCODER_ONLY
     )
     needs_room = values["runner_type"] is RunnerType.DIFFUSION  # for a canvas
+    if Feature.SEVERAL_GROUPS in allowed:
+        _split_into_groups(values, draw(st.sampled_from([1, 1, 1, 2])))
+    restrict(values, allowed)
     return World(
         kind=kind,
         config=SchedulerConfig(max_model_len=max_model_len, **values),
         longest_prompt=max_model_len - (can_be_cut or needs_room),
-        features=besides,
+        besides=besides,
+        allowed=allowed,
     )
+
+
+@st.composite
+def rough_worlds(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> World:
+    """Draw a world in which some requests may never end, and the number of steps in flight differs."""
+    world = draw(worlds(allowed))
+    config = world.config
+    num_stages = config.pipeline_parallel_size + int(config.async_scheduling)
+    more = st.sampled_from([1, 1, 2, 4]) if Feature.STEPS_IN_FLIGHT in allowed else st.just(1)
+    is_long = draw(st.sampled_from([False, False, False, True]))
+    needs_room = config.runner_type is RunnerType.DIFFUSION
+    return attrs.evolve(
+        world,
+        max_in_flight=max(num_stages, draw(more)),
+        longest_prompt=config.max_model_len if is_long and not needs_room else world.longest_prompt,
+    )
+
+
+def configs(allowed: frozenset[Feature] = EVERYTHING) -> st.SearchStrategy[SchedulerConfig]:
+    """Draw the configuration of a world."""
+    return worlds(allowed).map(lambda world: world.config)
+
+
+def _split_into_groups(values: dict[str, Any], num_groups: int) -> None:
+    """Have several groups, each with a pool's worth of blocks."""
+    if num_groups > 1:
+        values["kv_cache_groups"] = (FullAttentionSpec(block_size=values["block_size"]),) * num_groups
+        values["num_blocks"] = 1 + (values["num_blocks"] - 1) * num_groups
 
 
 _KINDS = (
@@ -180,6 +186,9 @@ _KINDS = (
 
 _KINDS_WITH_DRAFTS = (Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.SHARING, Kind.SHARING)
 """Those in which decodes are preempted, and padded."""
+
+_NEEDS = {Kind.RISING: Feature.PRIORITY, Kind.SHARING: Feature.PREFIX_CACHING}
+"""What a scheduler has to support for a kind of world."""
 
 _FREE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
@@ -252,104 +261,3 @@ _OF_KIND: dict[Kind, st.SearchStrategy[dict[str, Any]]] = {
     ),
 }
 """What a kind of world says about its configuration; the rest is free."""
-
-
-_WAYS_TO_STOP: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [
-        {},
-        {},
-        {},
-        {"eos_token_id": OTHER},
-        {"eos_token_id": EOS, "stop_token_ids": (STOP,)},
-        {"stop_token_ids": (STOP, EOS, OTHER)},
-        {"repetition_detection": RepetitionDetection(max_pattern_size=2, min_count=2)},
-        {"repetition_detection": RepetitionDetection(max_pattern_size=1, min_count=3), "min_tokens": 3},
-        {"skip_reading_prefix_cache": True},
-    ]
-)
-
-
-def asked() -> st.SearchStrategy[list[Wish]]:
-    """Draw some requests that come together."""
-    wish = st.builds(
-        Wish,
-        text=st.sampled_from([0, 0, 0, 1]),
-        share=st.sampled_from([0.35, 0.2, 0.5, 0.7, 1.0, 0.0]),
-        whole_blocks=st.booleans(),
-        fields=st.fixed_dictionaries(
-            {
-                "priority": st.integers(0, 2),
-                "arrival_time": st.sampled_from([0.0, 1.0]),
-                "client_index": st.sampled_from([0, 0, 1]),
-                "cache_salt": st.sampled_from([None, None, None, "salt"]),
-            }
-        ),
-        max_tokens=st.sampled_from([20, 6, 40, 3, 1]),
-        params=_WAYS_TO_STOP,
-        old_id=st.sampled_from([False, False, True]),
-        adapter=st.sampled_from([1, 2, 3, 0]),
-        resumable=st.sampled_from([True, True, False]),
-        canvas=st.fixed_dictionaries(
-            {
-                "canvas_length": st.sampled_from([None, 1, 2]),
-                "max_denoise_steps": st.sampled_from([None, 1, 2, 3]),
-            }
-        ),
-        grammar=st.sampled_from(GrammarWish),
-    )
-    return st.lists(wish, min_size=1, max_size=3)
-
-
-Answers: TypeAlias = list[tuple[int, ...]]
-"""What the model says, for the sampling rows of some steps in turn."""
-
-
-def answers() -> st.SearchStrategy[Answers]:
-    """Draw what the model says: mostly one token that stops nothing."""
-    token = st.sampled_from([PLAIN, OTHER, PLAIN, OTHER, PLAIN, STOP, EOS])
-    return st.lists(
-        st.one_of(
-            st.sampled_from([(PLAIN,), (OTHER,)]),
-            token.map(lambda token_id: (token_id,)),
-            st.lists(token, min_size=2, max_size=3).map(tuple),
-        ),
-        min_size=1,
-        max_size=5,
-    )
-
-
-@attrs.frozen
-class Play:
-    """Some steps: a string of `S` (plan a step) and `R` (the oldest step in flight comes back)."""
-
-    moves: str
-    """What happens, in order."""
-    throttle: bool
-    """Whether prompts are held back by the cadence, all the while."""
-    say: Answers
-    """What the model says; how long it is says how many drafts are accepted."""
-    drafts: Answers
-    """What is drafted, where there is a drafter."""
-    obeys: bool
-    """Whether the model keeps to the grammars."""
-    knows: bool
-    """Whether drafts of steps in flight become known."""
-
-
-def plays() -> st.SearchStrategy[Play]:
-    """Draw some steps: one after the other, or with several in flight."""
-    pattern = st.sampled_from(["SR", "SSR", "SSR", "SRSSR", "SRSSR", "SSRR", "SRR", "SSSS", "RRR", "S"])
-    return st.builds(
-        Play,
-        moves=st.builds(mul, pattern, st.sampled_from([1, 2, 4])),
-        throttle=st.sampled_from([False, False, False, True]),
-        say=answers(),
-        drafts=st.lists(_DRAFTS, min_size=1, max_size=3),
-        obeys=st.sampled_from([True, True, False]),
-        knows=st.booleans(),
-    )
-
-
-_DRAFTS = st.sampled_from(
-    [(PLAIN, OTHER, PLAIN), (OTHER,), (), (PLAIN, PLAIN), (EOS, OTHER), (PLAIN, -1, -1), (OTHER, STOP)]
-)

@@ -6,15 +6,19 @@ does: a token that is cut off then counts as one that was computed. Drafts are f
 come back, or for the placeholders of a step in flight.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from kvsched_fp import SchedulerOutput, SchedulerState, StepResult
-from kvsched_fp.config import RunnerType
+import attrs
+
+from kvsched_fp.config import RunnerType, SchedulingPolicy
+from kvsched_fp.events import StepResult
 from kvsched_fp.grammar import AutomatonGrammar
 from kvsched_fp.ids import RequestId
-from kvsched_fp.request import RequestStatus
-
-from .worlds import EOS, OTHER, PLAIN, Answers
+from kvsched_fp.outputs import SchedulerOutput
+from kvsched_fp.request import Request, RequestStatus
+from kvsched_fp.state import SchedulerState, live_request_ids
+from kvsched_fp.testing.strategies.plays import Answers
+from kvsched_fp.testing.strategies.wishes import EOS, OTHER, PLAIN
 
 GRAMMARS = (
     AutomatonGrammar((((PLAIN, 0), (OTHER, 0)),)),
@@ -25,9 +29,18 @@ GRAMMARS = (
 
 
 def make_result(
-    state: SchedulerState, sampling: list[RequestId], say: Iterator[tuple[int, ...]], *, obeys: bool
+    state: SchedulerState,
+    sampling: list[RequestId],
+    say: Iterator[tuple[int, ...]],
+    *,
+    obeys: bool,
+    bursts: bool = True,
 ) -> StepResult:
-    """Answer the oldest step; `sampling` are the rows that computed the last token that is there."""
+    """Answer the oldest step; `sampling` are the rows that computed the last token that is there.
+
+    `obeys` says whether the model keeps to grammars, `bursts` whether it may bring several tokens without
+    drafts.
+    """
     output = state.in_flight[0]
     match state.config.runner_type:
         case RunnerType.POOLING:
@@ -37,7 +50,8 @@ def make_result(
     sampled = {}
     for request_id in sampling:
         drafts = output.scheduled_spec_token_ids.get(request_id, ())
-        tokens = _sample(state, request_id, drafts, next(say))
+        said = next(say)
+        tokens = _sample(state, request_id, drafts, said if bursts else said[: 1 + len(drafts)])
         sampled[request_id] = _obey(state, request_id, tokens) if obeys else tokens
     return StepResult(step_id=output.step_id, sampled_token_ids=sampled)
 
@@ -107,3 +121,55 @@ def draft_in_flight(
         for number, request_id in enumerate(output.scheduled_spec_token_ids)
         if request_id in state.requests
     }
+
+
+def requests_without_grammar(state: SchedulerState) -> list[RequestId]:
+    """List the live requests that wait for a grammar which nobody has brought."""
+    return [
+        request_id
+        for request_id in live_request_ids(state)
+        if state.progress[request_id].status is RequestStatus.WAITING_FOR_GRAMMAR
+        and state.progress[request_id].grammar is None
+    ]
+
+
+def open_sessions(state: SchedulerState) -> list[RequestId]:
+    """List the sessions that have not got their end; those that wait for input come first."""
+    sessions = [
+        request_id
+        for request_id in live_request_ids(state)
+        if state.requests[request_id].resumable and state.progress[request_id].chunks[-1:] != (None,)
+    ]
+    waits = RequestStatus.WAITING_FOR_INPUT
+    return sorted(sessions, key=lambda request_id: state.progress[request_id].status is not waits)
+
+
+def next_input(
+    state: SchedulerState, request_id: RequestId, asked: Request | None, *, is_end: bool
+) -> Request:
+    """Make the next input of a session out of a request, or just its end."""
+    session = state.requests[request_id]
+    chunk = attrs.evolve(session, prompt_token_ids=session.prompt_token_ids[:2], resumable=not is_end)
+    if asked is None:
+        return chunk
+    by_priority = state.config.policy is SchedulingPolicy.PRIORITY
+    return attrs.evolve(
+        chunk,
+        prompt_token_ids=asked.prompt_token_ids[:3],
+        sampling_params=asked.sampling_params,
+        # The reference does not move an entry whose arrival time changes (deviation D-10).
+        arrival_time=session.arrival_time if by_priority else asked.arrival_time,
+    )
+
+
+def sampling_rows(state: SchedulerState) -> list[RequestId]:
+    """List the rows of the step that was just planned which sample: they compute the last known token."""
+    batch = state.in_flight[-1].num_scheduled_tokens
+    return [request_id for request_id in batch if not state.progress[request_id].is_prefill_chunk]
+
+
+def free_ids(state: SchedulerState, ended: Iterable[RequestId]) -> list[RequestId]:
+    """List ids that may be used again; what is pending of another would be charged to its new life."""
+    in_flight = {request_id for output in state.in_flight for request_id in output.num_scheduled_tokens}
+    taken = {*state.requests, *in_flight, *state.grammar_errors}
+    return [request_id for request_id in ended if request_id not in taken]

@@ -11,6 +11,7 @@ import attrs
 from hypothesis import strategies as st
 
 from kvsched_fp.config import RunnerType, SpecDecodeMetricsLevel
+from kvsched_fp.testing.features import EVERYTHING, Feature, restrict
 
 
 class Theme(enum.Enum):
@@ -50,6 +51,21 @@ _THEMES = (
 )
 """The ones that need more luck come more often."""
 
+_NEEDS: dict[Theme, frozenset[Feature]] = {
+    Theme.NOTHING: frozenset(),
+    Theme.AHEAD: frozenset({Feature.ASYNC}),
+    Theme.DRAFTS: frozenset({Feature.DRAFTS}),
+    Theme.DRAFTS_AHEAD: frozenset({Feature.DRAFTS, Feature.ASYNC}),
+    Theme.PIPELINE: frozenset({Feature.PIPELINE}),
+    Theme.PIPELINE_AHEAD: frozenset({Feature.PIPELINE, Feature.ASYNC}),
+    Theme.SESSIONS: frozenset({Feature.SESSIONS}),
+    Theme.GRAMMARS: frozenset({Feature.GRAMMARS}),
+    Theme.POOLING: frozenset({Feature.POOLING}),
+    Theme.ENCODING: frozenset({Feature.ENCODER_ONLY}),
+    Theme.DIFFUSION: frozenset({Feature.DIFFUSION}),
+}
+"""What a scheduler has to support for a theme."""
+
 _DRAFTING = {Theme.DRAFTS, Theme.DRAFTS_AHEAD}
 _GOING_AHEAD = {Theme.AHEAD, Theme.DRAFTS_AHEAD, Theme.PIPELINE_AHEAD}
 _IN_STAGES = {Theme.PIPELINE, Theme.PIPELINE_AHEAD}
@@ -61,7 +77,7 @@ _OTHER_MODELS = {
 
 
 @attrs.frozen
-class Features:
+class Besides:
     """What the engine of a world does besides."""
 
     config: dict[str, Any]
@@ -73,9 +89,9 @@ class Features:
 
 
 @st.composite
-def features(draw: st.DrawFn) -> Features:
+def engines(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> Besides:
     """Draw a theme, and now and then something that goes with it."""
-    theme = draw(st.sampled_from(_THEMES))
+    theme = draw(st.sampled_from([theme for theme in _THEMES if _NEEDS[theme] <= allowed]))
     besides = st.just(value=False) if theme is Theme.NOTHING else st.sampled_from([False] * 5 + [True])
     samples = theme not in _OTHER_MODELS
     config: dict[str, Any] = {
@@ -91,10 +107,13 @@ def features(draw: st.DrawFn) -> Features:
         config |= draw(_DRAFTERS)
     if theme is Theme.DIFFUSION:
         config["num_spec_tokens"] = draw(st.integers(1, 3))
-    return Features(
+    grammars = theme is Theme.GRAMMARS or (samples and draw(besides))
+    sessions = theme is Theme.SESSIONS or (samples and draw(besides))
+    restrict(config, allowed)
+    return Besides(
         config=config,
-        grammars=theme is Theme.GRAMMARS or (samples and draw(besides)),
-        sessions=theme is Theme.SESSIONS or (samples and draw(besides)),
+        grammars=grammars and Feature.GRAMMARS in allowed,
+        sessions=sessions and Feature.SESSIONS in allowed,
     )
 
 

@@ -1,0 +1,221 @@
+"""`VllmAdapter`: any class behind vLLM's `SchedulerInterface` as a scheduler under test.
+
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+    from kvsched_fp.testing import scheduler_machine
+    TestMyScheduler = scheduler_machine(VllmAdapter(MyScheduler)).TestCase
+
+The scheduler is built as the engine builds it, and gets the requests, the results and the calls that an
+engine makes. Blocks are named by the configuration's own hash function.
+"""
+
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+from unittest import mock
+
+import attrs
+from vllm.v1 import engine as engine_module
+from vllm.v1.core.sched import scheduler as scheduler_module
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState as VllmPauseState
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import DraftTokenIds
+from vllm.v1.request import RequestStatus as VllmRequestStatus
+
+from kvsched_fp.adapters.vllm.driving.build import build_scheduler, reference_class
+from kvsched_fp.adapters.vllm.driving.hasher import make_named_hasher
+from kvsched_fp.adapters.vllm.driving.requests import VllmGrammar, to_model_runner_output, to_vllm_request
+from kvsched_fp.adapters.vllm.pairings import first_unmodelled
+from kvsched_fp.adapters.vllm.recorded import read_told
+from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.errors import UnsupportedFeature
+from kvsched_fp.events import (
+    AddRequest,
+    Event,
+    FinishRequests,
+    GrammarFailed,
+    GrammarReady,
+    ResetPrefixCache,
+    Schedule,
+    SetPauseState,
+    Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
+)
+from kvsched_fp.request import Request
+from kvsched_fp.testing.adapter import Adapter
+from kvsched_fp.testing.features import EVERYTHING, Feature
+from kvsched_fp.trace.codec import Told
+
+Kind: TypeAlias = type[Any] | Callable[[SchedulerConfig], type[Any]]
+"""A class of schedulers, or what chooses one for a configuration."""
+
+OF_EVERY_CLASS = EVERYTHING - {Feature.ASYNC, Feature.DIFFUSION}
+"""What one class can be tested for: steps ahead, and diffusion, have classes of their own."""
+
+
+class VllmAdapter(Adapter):
+    """A scheduler class for vLLM 0.33.0, or a function that gives one for a configuration."""
+
+    def __init__(
+        self,
+        kind: Kind = reference_class,
+        *,
+        features: frozenset[Feature] | None = None,
+        compare_state: bool = False,
+    ) -> None:
+        """`features` are those of the class if not given; a function is taken to know all of them.
+
+        A subclass of `AsyncScheduler` is always driven with asynchronous scheduling. `compare_state`
+        compares queues, counters and free blocks after every event, too, of a subclass of `Scheduler`.
+        """
+        self._kind = kind
+        self._is_async = isinstance(kind, type) and issubclass(kind, AsyncScheduler)
+        self._compares_state = compare_state
+        self.name = kind.__name__
+        self.features = features or (OF_EVERY_CLASS if isinstance(kind, type) else EVERYTHING)
+        if self._is_async:
+            self.features |= {Feature.ASYNC}
+        self._clock = _Clock()
+
+    def adapt_config(self, config: SchedulerConfig) -> SchedulerConfig:
+        """Switch on what the class always does; vLLM tells the events of requests with the figures."""
+        return attrs.evolve(
+            config,
+            async_scheduling=config.async_scheduling or self._is_async,
+            log_request_events=config.log_request_events and config.log_stats,
+        )
+
+    def start(self, config: SchedulerConfig) -> None:
+        """Build a scheduler."""
+        kind = self._kind if isinstance(self._kind, type) else self._kind(config)
+        self.scheduler: Any = build_scheduler(config, kind)
+        self._config = config
+        self._hasher = make_named_hasher(config)
+        self._in_flight: deque[tuple[int, Any]] = deque()
+        self._num_steps = 0
+        self._published: list[Any] = []
+        self.scheduler.kv_event_publisher = types.SimpleNamespace(
+            publish=lambda batch: self._published.extend(batch.events), shutdown=lambda: None
+        )
+
+    def happen(self, event: Event) -> Told:
+        """Make the call of the event, and read what it gave."""
+        self._clock.now = getattr(event, "time", 0.0)
+        with self._clock.shown():
+            answer = self._call(event)
+        if isinstance(event, Schedule) and (unmodelled := first_unmodelled(answer)) is not None:
+            name, value = unmodelled
+            raise UnsupportedFeature(f"SchedulerOutput.{name}", repr(value))
+        published, self._published = self._published, []
+        return read_told(event, answer, published, self._num_steps)
+
+    def _call(self, event: Event) -> Any:  # noqa: PLR0911  one case per event
+        match event:
+            case Schedule(throttle_prefills):
+                output = self.scheduler.schedule(throttle_prefills=throttle_prefills)
+                self._num_steps += 1
+                self._in_flight.append((self._num_steps, output))
+                return output
+            case Update(result):
+                _, output = self._in_flight.popleft()
+                returned = to_model_runner_output(
+                    output.num_scheduled_tokens, result.sampled_token_ids, result.pooled_request_ids
+                )
+                return self.scheduler.update_from_output(output, returned)
+            case AddRequest(request):
+                return self.scheduler.add_request(self._to_vllm(request))
+            case FinishRequests(request_ids, status):
+                return self._finish(request_ids, VllmRequestStatus[status.name])
+            case UpdateDrafts(draft_token_ids):
+                return self.scheduler.update_draft_token_ids(_to_drafts(draft_token_ids))
+            case UpdateDraftsInFlight(step_id, draft_token_ids):
+                output = dict(self._in_flight)[step_id]
+                return self.scheduler.update_draft_token_ids_in_output(_to_drafts(draft_token_ids), output)
+            case GrammarReady(request_id, grammar):
+                self.scheduler.requests[request_id].structured_output_request.grammar = VllmGrammar(grammar)
+                return None
+            case GrammarFailed(request_id, message):
+                self.scheduler.requests[request_id].structured_output_request.grammar = ValueError(message)
+                return None
+            case SetPauseState(pause_state):
+                return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
+            case ResetPrefixCache(reset_running_requests):
+                return self._reset(reset_running_requests)
+
+    def _to_vllm(self, request: Request) -> Any:
+        made = to_vllm_request(request, self._hasher)
+        if not self._config.log_request_events:
+            made.record_event = lambda *_: None
+        return made
+
+    def _finish(self, request_ids: tuple[str, ...] | None, status: VllmRequestStatus) -> None:
+        if request_ids is None:
+            self.scheduler.finish_requests(None, status)
+            return
+        # Several at once go through a set, whose order changes with the hash seed of the process.
+        for request_id in request_ids:
+            self.scheduler.finish_requests([request_id], status)
+
+    def _reset(self, reset_running_requests: bool) -> bool:
+        try:
+            done: bool = self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
+        except RuntimeError:
+            if not getattr(self.scheduler, "kv_holding_waiting", ()):
+                raise
+            # Sessions that wait for input hold blocks. What ran was preempted by then (deviation D-12).
+            return False
+        return done
+
+    def view(self) -> Mapping[str, object] | None:
+        """Give queues, counters and blocks, if they are to be compared and are there."""
+        return self._view() if self._compares_state and isinstance(self.scheduler, Scheduler) else None
+
+    def _view(self) -> Mapping[str, object]:
+        scheduler = self.scheduler
+        requests = scheduler.requests
+        manager = scheduler.kv_cache_manager
+        return {
+            "running": [request.request_id for request in scheduler.running],
+            "waiting": [request.request_id for request in scheduler.waiting],
+            "num_computed_tokens": {
+                name: request.num_computed_tokens for name, request in requests.items()
+            },
+            "num_output_placeholders": {
+                name: request.num_output_placeholders for name, request in requests.items()
+            },
+            "free_block_ids": [
+                block.block_id for block in manager.block_pool.free_block_queue.get_all_free_blocks()
+            ],
+        }
+
+    def stop(self) -> None:
+        """Let the scheduler go."""
+        self.scheduler = None
+
+
+class _Clock:
+    """Stands in for the module `time`: shows what it was set to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Give the time."""
+        return self.now
+
+    time = monotonic
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Let vLLM look at this clock."""
+        with (
+            mock.patch.object(scheduler_module, "time", self),
+            mock.patch.object(engine_module, "time", self),
+        ):
+            yield
+
+
+def _to_drafts(drafts: Mapping[Any, tuple[int, ...]]) -> DraftTokenIds:
+    return DraftTokenIds(list(drafts), [list(token_ids) for token_ids in drafts.values()])

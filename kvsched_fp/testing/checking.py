@@ -1,0 +1,87 @@
+"""Testing a scheduler: the state machine for it, its test case, and one call for both."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest import TestCase
+
+from hypothesis import seed
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvsched_fp.testing.adapter import Adapter
+from kvsched_fp.testing.live_judge import MAX_SECONDS, shrink_parting
+from kvsched_fp.testing.machine import SchedulerMachine
+from kvsched_fp.testing.parting import SchedulersDiffer
+from kvsched_fp.testing.profiles import choose_profile
+from kvsched_fp.testing.reporting import report
+
+DEFAULT_TRACE_DIR = Path(".kvsched-fp")
+"""Where the trace of a difference goes."""
+
+
+def scheduler_machine(
+    adapter: Adapter,
+    *,
+    profile: str = "ci",
+    trace_dir: Path | str | None = DEFAULT_TRACE_DIR,
+    name: str | None = None,
+) -> type[SchedulerMachine]:
+    """Make the state machine that tests a scheduler. Its `TestCase`, for pytest and unittest, runs it.
+
+    `profile` is one of `PROFILES`. The trace of a difference goes into `trace_dir`, under `name`, which is
+    that of the adapter if not given; None writes none. Raises `InvalidConfig` for another profile.
+    """
+    choose_profile(profile)
+    name = name or str(getattr(adapter, "name", type(adapter).__name__))
+    values: dict[str, Any] = {
+        "adapter": adapter,
+        "trace_dir": None if trace_dir is None else Path(trace_dir),
+        "__doc__": f"{name}, event by event beside the machine of kvsched_fp.",
+    }
+    machine = type(name, (SchedulerMachine,), values)
+
+    def run_test(_: TestCase) -> None:
+        """Search for a difference."""
+        run_machine(machine, profile)
+
+    case = type(f"Test{name}", (TestCase,), {"runTest": run_test, "__doc__": values["__doc__"]})
+    type.__setattr__(machine, "TestCase", case)
+    return machine
+
+
+def check_scheduler(
+    adapter: Adapter,
+    *,
+    profile: str = "ci",
+    trace_dir: Path | str | None = DEFAULT_TRACE_DIR,
+    name: str | None = None,
+) -> None:
+    """Search for a difference, and close the adapter. Raises `SchedulersDiffer` with a small one.
+
+    The arguments are those of `scheduler_machine`.
+    """
+    try:
+        run_machine(scheduler_machine(adapter, profile=profile, trace_dir=trace_dir, name=name), profile)
+    finally:
+        adapter.close()
+
+
+def run_machine(
+    machine: type[SchedulerMachine], profile: str = "ci", *, max_seconds: float = MAX_SECONDS
+) -> None:
+    """Run a state machine for as long as a profile says, batch by batch.
+
+    The first difference is made small by `kvsched_fp.trace.shrink`, which knows what events and
+    configurations mean, for at most `max_seconds`. Raises `SchedulersDiffer`.
+    """
+    chosen = choose_profile(profile)
+    for number, settings in zip(count(), chosen.batches(), strict=False):
+        # A class of its own for the seed, which else would stay on the machine.
+        batch = type(machine.__name__, (machine,), {"__doc__": machine.__doc__})
+        if chosen.is_repeatable:
+            batch = seed(number)(batch)
+        try:
+            run_state_machine_as_test(batch, settings=settings)
+        except SchedulersDiffer as error:
+            small = shrink_parting(machine.adapter, error.parting, max_seconds)
+            raise report(small, machine.trace_dir, machine.__name__) from None

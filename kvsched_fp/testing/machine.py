@@ -1,0 +1,113 @@
+"""The Hypothesis state machine: a scheduler under test and the machine of this package, until they part."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import attrs
+from hypothesis import event as note
+from hypothesis import strategies as st
+from hypothesis import target
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from kvsched_fp.events import AddRequest, Event, Schedule
+from kvsched_fp.testing.adapter import Adapter
+from kvsched_fp.testing.duel import Duel
+from kvsched_fp.testing.reporting import report
+from kvsched_fp.testing.strategies.events import Outside
+from kvsched_fp.testing.strategies.plays import Play, plays
+from kvsched_fp.testing.strategies.worlds import World, rough_worlds
+from kvsched_fp.testing.witnesses import witness
+
+MAX_WAYS_OUT = 60
+"""Events at the end of a run, in which what is live may come to its end."""
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """One run: a world is drawn, then events, one after the other.
+
+    `checking.scheduler_machine` makes subclasses.
+    """
+
+    adapter: ClassVar[Adapter]
+    """The scheduler under test."""
+    trace_dir: ClassVar[Path | None] = None
+    """Where the trace of a difference goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._duel: Duel | None = None
+        self._outside: Outside
+        self._parted = False
+        self._most_used = 0.0
+        self._num_preemptions = 0
+
+    @initialize(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        """Begin in a small world."""
+        world: World = data.draw(rough_worlds(self.adapter.features), label="world")
+        world = attrs.evolve(world, config=self.adapter.adapt_config(world.config))
+        self._outside = Outside(world)
+        self._duel = Duel(self.adapter, world.config)
+        for _ in range(data.draw(st.integers(1, 3), label="requests at once")):
+            self._apply(data.draw(self._outside.events_of(AddRequest, self._duel.state), label="event"))
+
+    @rule(data=st.data())
+    def happen(self, data: st.DataObject) -> None:
+        """Let any event happen that makes sense."""
+        assert self._duel is not None
+        self._apply(data.draw(self._outside.events(self._duel.state), label="event"))
+
+    @rule(play=plays())
+    def go_on(self, play: Play) -> None:
+        """Let some steps happen, while nothing comes from outside."""
+        assert self._duel is not None
+        for move in play.moves:
+            state = self._duel.state
+            if not state.requests and not state.in_flight:
+                break
+            if move == "S" and len(state.in_flight) < self._outside.world.max_in_flight:
+                self._apply(self._outside.at_this_time(Schedule()))
+            elif state.in_flight:
+                drafts = play.drafts if state.config.num_spec_tokens else []
+                answer = self._outside.answer(state, play.say, drafts, obeys=play.obeys)
+                self._apply(self._outside.at_this_time(answer))
+
+    def _apply(self, event: Event) -> None:
+        """Let both do an event, and the drafts that follow it."""
+        assert self._duel is not None
+        pending: Event | None = event
+        while pending is not None:
+            before = self._duel.state
+            parting = self._duel.play(pending)
+            if parting is not None:
+                self._parted = True
+                raise report(parting, self.trace_dir, type(self).__name__)
+            self._outside.observe(before, pending, self._duel.state)
+            self._watch()
+            pending = self._outside.take_due()
+
+    def _watch(self) -> None:
+        """Tell Hypothesis what came up, and keep what it is to aim for."""
+        assert self._duel is not None
+        replayed = self._duel.played[-1]
+        for situation in witness(replayed):
+            note(situation)
+        self._most_used = max(self._most_used, replayed.after.kv.pool.usage)
+        self._num_preemptions += isinstance(replayed.event, Schedule) and bool(
+            replayed.after.in_flight[-1].preempted_request_ids
+        )
+
+    def teardown(self) -> None:
+        """Let what is live come to its end, and stop the scheduler under test."""
+        if self._duel is None:
+            return
+        try:
+            for _ in range(0 if self._parted else MAX_WAYS_OUT):
+                way_out = self._outside.way_out(self._duel.state)
+                if way_out is None:
+                    break
+                self._apply(way_out)
+            target(self._most_used, label="share of the pool in use")
+            target(float(self._num_preemptions), label="steps that preempted")
+        finally:
+            self._duel.stop()

@@ -1,0 +1,1 @@
+"""Unit tests; the layout is that of the package."""

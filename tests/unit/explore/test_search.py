@@ -1,0 +1,204 @@
+"""The search: it finds the same with any number of processes, and by the shortest history."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from kvsched_fp import MINIMAL, FinishRequests, Schedule, SchedulerState
+from kvsched_fp.errors import InvalidInputError
+from kvsched_fp.explore import Ending, Fault, Limits, RequestKind, SearchProgress, World, explore, search
+from kvsched_fp.explore.presets import PRESETS
+from kvsched_fp.explore.story import play_again
+from tests.unit.explore import faults
+from tests.unit.explore.pairs import Searched
+
+PINNED: dict[str, tuple[int, int, int, dict[str, int]]] = {
+    "tiny": (620, 1803, 12, {"done": 25}),
+    "priority": (709, 1741, 15, {"done": 35}),
+    "async": (899, 2968, 14, {"done": 25}),
+    "async-reset": (575, 2690, 15, {"done": 9}),
+    "drafts": (739, 2104, 15, {"done": 25}),
+    "async-drafts": (474, 1572, 14, {"done": 15}),
+    "eagle": (230, 824, 14, {"done": 12}),
+    "pause": (1158, 6204, 17, {"done": 27, "waiting for the end of a pause": 92}),
+    "grammar": (1239, 4932, 12, {"done": 23, "waiting for a grammar": 16}),
+    "async-grammar": (342, 1309, 10, {"done": 8, "waiting for a grammar": 5}),
+    "lora": (4476, 13435, 16, {"done": 116}),
+    "cadence": (1020, 2736, 16, {"done": 58}),
+    "session": (3957, 17316, 18, {"done": 34, "waiting for the next input of a session": 50}),
+    "v1": (1303, 4629, 15, {"done": 14}),
+    "pipeline": (677, 2293, 14, {"done": 14}),
+}
+"""Per world: states, moves, depth, and what the standstills wait for."""
+
+SMALL_BEGINNING = (1699, 677, 5782, 6)
+"""States, those explored, moves, depth."""
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_a_world_is_explored_in_full(name: str) -> None:
+    """Nothing is wrong, nobody is stuck, every goal is reached, and the world is as large as ever."""
+    found = explore(PRESETS[name])
+
+    assert (Ending.COMPLETE, None, ()) == (found.ending, found.counterexample, found.missed_goals)
+    assert PINNED[name] == (found.num_states, found.num_moves, found.depth, found.standstills)
+    assert found.num_expanded == found.num_states
+
+
+def test_every_world_is_pinned() -> None:
+    """Only `small` is too large to be explored in a test."""
+    assert [*PINNED, "small"] == sorted(PRESETS, key=[*PINNED, "small"].index)
+
+
+def test_the_beginning_of_small_is_pinned() -> None:
+    """It is explored to a depth that takes seconds."""
+    found = explore(PRESETS["small"], limits=Limits(max_depth=6))
+
+    assert (Ending.DEPTH_LIMIT, None) == (found.ending, found.counterexample)
+    assert SMALL_BEGINNING == (found.num_states, found.num_expanded, found.num_moves, found.depth)
+
+
+def test_a_plain_search_finds_as_much() -> None:
+    """A dict and a loop find the same number of forms by the same number of moves."""
+    plain = Searched(PRESETS["async-reset"])
+    found = explore(PRESETS["async-reset"], checks=False)
+
+    assert (len(plain.first), plain.num_moves) == (found.num_states, found.num_moves)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("pause", {}),
+        ("pause", {"limits": Limits(max_states=700)}),
+        ("pause", {"limits": Limits(max_depth=8)}),
+        ("async-reset", {"step": faults.swaps_victims, "checks": True}),
+        ("tiny", {"step": faults.leaks_blocks, "checks": True}),
+    ],
+)
+def test_any_number_of_processes_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch, name: str, arguments: dict[str, Any]
+) -> None:
+    """One, two and three processes give one result, down to the counterexample."""
+    monkeypatch.setattr(search, "SITUATIONS_PER_JOB", 1)
+    arguments = {"checks": False} | arguments
+    found = [explore(PRESETS[name], num_jobs=num_jobs, **arguments) for num_jobs in (1, 2, 3)]
+
+    assert found[0].num_moves > 0
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    ("step", "checks", "expected", "num_events"),
+    [
+        (faults.leaks_blocks, True, "INV-", 4),
+        (faults.fails_when_two_run, True, "KeyError", 4),
+        (faults.refuses_results, True, "InvalidEvent", 4),
+        (faults.never_serves, False, "STUCK", 1),
+    ],
+)
+def test_a_fault_is_found_by_a_shortest_history(
+    step: Callable[..., Any], checks: bool, expected: str, num_events: int
+) -> None:
+    """The history ends with what is wrong, and no shorter one shows it."""
+    found = explore(PRESETS["tiny"], step=step, checks=checks)
+    shorter = explore(PRESETS["tiny"], step=step, checks=checks, limits=Limits(max_depth=num_events - 1))
+
+    assert found.ending is Ending.VIOLATION
+    assert found.counterexample is not None
+    assert found.counterexample.fault.name.startswith(expected)
+    assert num_events == len(found.counterexample.events)
+    assert shorter.counterexample is None
+
+
+def test_a_counterexample_can_be_played_again() -> None:
+    """Its events lead from the initial state to the fault."""
+    found = explore(PRESETS["tiny"], step=faults.leaks_blocks)
+    assert found.counterexample is not None
+    told = list(play_again(found.world, found.counterexample, faults.leaks_blocks))
+
+    assert isinstance(told[-1].event, FinishRequests)
+    assert isinstance(told[-1].after, SchedulerState)
+
+
+def test_the_initial_state_is_checked() -> None:
+    """A fault there has a history of no event."""
+    world = PRESETS["tiny"]
+    found = explore(world, limits=Limits(max_depth=0))
+
+    assert (Ending.DEPTH_LIMIT, 1, 0, 0) == (found.ending, found.num_states, found.num_moves, found.depth)
+
+
+def test_the_state_limit_keeps_the_first_states() -> None:
+    """As many as asked for, the nearest ones; the others are not explored."""
+    found = explore(PRESETS["tiny"], limits=Limits(max_states=50))
+
+    assert (Ending.STATE_LIMIT, 50) == (found.ending, found.num_states)
+    assert found.num_expanded < 50
+
+
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_the_memory_limit_stops_at_once(monkeypatch: pytest.MonkeyPatch, num_jobs: int) -> None:
+    """What was explored stays counted; no level that was begun counts as done."""
+    monkeypatch.setattr(search, "SITUATIONS_PER_JOB", 1)
+    found = explore(PRESETS["tiny"], limits=Limits(max_bytes=2**20), num_jobs=num_jobs)
+
+    assert Ending.MEMORY_LIMIT is found.ending
+    assert found.num_expanded < found.num_states
+
+
+def test_lack_of_memory_is_no_fault() -> None:
+    """Where the system has no more, the search ends as with a limit."""
+    found = explore(PRESETS["tiny"], step=faults.runs_out_of_memory)
+
+    assert (Ending.MEMORY_LIMIT, None) == (found.ending, found.counterexample)
+
+
+@pytest.mark.parametrize("num_jobs", [1, 2])
+def test_whoever_listens_can_end_it(monkeypatch: pytest.MonkeyPatch, num_jobs: int) -> None:
+    """The progress is told, and an answer of False ends the search."""
+    monkeypatch.setattr(search, "SITUATIONS_PER_JOB", 1)
+    heard: list[SearchProgress] = []
+
+    def tell(progress: SearchProgress) -> bool:
+        heard.append(progress)
+        return progress.depth < 4
+
+    found = explore(PRESETS["tiny"], num_jobs=num_jobs, tell=tell)
+
+    assert Ending.INTERRUPTED is found.ending
+    assert found.depth in {4, 5}  # a level may be done before all processes hear of it
+    assert [progress.num_states for progress in heard] == sorted(progress.num_states for progress in heard)
+
+
+def test_a_goal_that_cannot_be_reached_is_missed() -> None:
+    """A world with one request has no batch of two."""
+    world = World(
+        name="alone",
+        config=MINIMAL,
+        kinds=[RequestKind(name="a", num_prompt_tokens=3)],
+        goals=("full-pool", "batch"),
+    )
+    found = explore(world)
+
+    assert {"full-pool": None, "batch": None} == found.goals
+    assert ("full-pool", "batch") == found.missed_goals
+
+
+def test_a_goal_that_is_none_is_refused() -> None:
+    """The name is told, and which there are."""
+    with pytest.raises(InvalidInputError, match="goals: got 'fame'; allowed: one of batch, chunk"):
+        explore(attrs.evolve(PRESETS["tiny"], goals=("fame",)))
+
+
+def test_a_request_that_never_fits_is_stuck() -> None:
+    """The pool is smaller than what one request may need: once preempted, nothing serves it again."""
+    config = attrs.evolve(PRESETS["tiny"].config, num_blocks=3, allow_undersized_pool=True)
+    found = explore(attrs.evolve(PRESETS["tiny"], config=config))
+
+    assert found.counterexample is not None
+    assert Fault("STUCK", "no step will ever serve 1b") == found.counterexample.fault
+    assert 5 == len(found.counterexample.events)
+    assert Schedule() in found.counterexample.events
