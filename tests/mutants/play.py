@@ -13,9 +13,17 @@ from kvsched_fp import Event, InvalidEvent, InvariantViolation, SchedulerConfig,
 from kvsched_fp.invariants import CATALOGUE, StateInvariant, check_full, check_full_step, observe
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher
 from kvsched_fp.state import SchedulerState
-from kvsched_fp.trace.codec import decode_event, encode_event, what_was_told, write_told
+from kvsched_fp.trace.codec import (
+    decode_config,
+    decode_event,
+    encode_config,
+    encode_event,
+    what_was_told,
+    write_told,
+)
 from tests.conformance.kinds import FEATURED, PLAIN, Drawn
 from tests.conformance.within_the_rules import WithinTheRules
+from tests.mutants.mutant import COMPARISON
 
 CRASH = "crash"
 """What a history ends with in which the machine falls over."""
@@ -111,19 +119,49 @@ def _all_broken(
             yield entry.invariant_id
 
 
-class Player:
-    """The machine of this import, told what happens in another one's words; it answers as a trace does."""
+class Other:
+    """The machine of this import, told what happens in the words of a trace; it answers in such words."""
 
-    def __init__(self, config: Any) -> None:
-        self._state = initial_state(config)
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._state = initial_state(decode_config(config))
 
     def happen(self, event: dict[str, Any]) -> str:
-        """Let an event happen that is written as in a trace; give what came of it."""
+        """Let an event happen; give what came of it, or what was raised."""
         decoded = decode_event(event)
-        self._state, outcome = step(self._state, decoded)
+        try:
+            self._state, outcome = step(self._state, decoded)
+        except Exception as error:  # whatever the fault brings about
+            return f"raised {type(error).__name__}"
         return write_told(what_was_told(decoded, self._state, outcome))
 
 
-def written(event: Event) -> dict[str, Any]:
-    """Write an event as in a trace."""
-    return encode_event(event)
+def compare_drawn(drawn: Drawn, make_other: Callable[[dict[str, Any]], Other]) -> Played:
+    """Play a history beside another import, until what comes of an event differs."""
+    state, other = initial_state(drawn.config), make_other(encode_config(drawn.config))
+    history = drawn.history(state)
+    events: list[Event] = []
+    for event in history.events():
+        try:
+            state, outcome = step(state, event)
+        except InvalidEvent:
+            break
+        events.append(event)
+        if other.happen(encode_event(event)) != write_told(what_was_told(event, state, outcome)):
+            return Played(drawn.config, tuple(events), frozenset({COMPARISON}))
+        history.observe(state)
+    return Played(drawn.config, tuple(events), frozenset())
+
+
+def compare_events(
+    config: SchedulerConfig, events: Sequence[Event], make_other: Callable[[dict[str, Any]], Other]
+) -> Played:
+    """Play given events in the same way."""
+    state, other = initial_state(config), make_other(encode_config(config))
+    for number, event in enumerate(events, start=1):
+        try:
+            state, outcome = step(state, event)
+        except InvalidEvent:
+            break
+        if other.happen(encode_event(event)) != write_told(what_was_told(event, state, outcome)):
+            return Played(config, tuple(events[:number]), frozenset({COMPARISON}))
+    return Played(config, tuple(events), frozenset())
