@@ -61,7 +61,7 @@ LEGAL_MOVES: dict[RequestStatus, frozenset[RequestStatus]] = {
     # A late result of an earlier request of its id may stop what has not begun (deviation D-05).
     RequestStatus.WAITING: frozenset({RequestStatus.RUNNING, *_AFTER_A_STOP, *FINISH_REASONS}),
     RequestStatus.WAITING_FOR_GRAMMAR: frozenset({*_AFTER_A_STOP, *FINISH_REASONS}),
-    RequestStatus.WAITING_FOR_INPUT: frozenset({RequestStatus.WAITING, *FINISH_REASONS}),
+    RequestStatus.WAITING_FOR_INPUT: frozenset({*_AFTER_A_STOP, *FINISH_REASONS}),
     # A session that stopped goes on with its next input, or waits for it.
     RequestStatus.RUNNING: frozenset({RequestStatus.PREEMPTED, *_AFTER_A_STOP, *FINISH_REASONS}),
     RequestStatus.PREEMPTED: frozenset({RequestStatus.RUNNING, *_AFTER_A_STOP, *FINISH_REASONS}),

@@ -13,7 +13,7 @@ from kvsched_fp.cli.options import option
 from kvsched_fp.cli.progress import ExploreProgress
 from kvsched_fp.cli.usage import command
 from kvsched_fp.cli.world_source import OUTSIDE, WorldOptions, make_world
-from kvsched_fp.errors import InvalidInputError
+from kvsched_fp.errors import InvalidInputError, TraceError
 from kvsched_fp.explore.findings import Counterexample, Ending, Limits, SearchProgress
 from kvsched_fp.explore.goals import GOALS
 from kvsched_fp.explore.presets import PRESETS
@@ -149,6 +149,8 @@ def explore_command(
         removed=removed,
         goals=goals,
     )
+    if trace is not None:
+        require_writable(trace)
     world = make_world(find_preset(world_name or DEFAULT_WORLD), changes)
     limits = Limits(max_depth=depth, max_states=max_states, max_bytes=memory * _MIB)
     report = run_search(world, limits, num_jobs=jobs, checks=not no_check, quiet=quiet)
@@ -162,6 +164,18 @@ def explore_command(
     if report.exploration.ending is Ending.INTERRUPTED:
         ctx.exit(EXIT_INTERRUPTED)
     ctx.exit(exit_code_of_report(report))
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a place for a trace before the search, without touching it. Raises `TraceError`."""
+    try:
+        reason = (
+            "Is a directory" if path.is_dir() else None if path.parent.is_dir() else "No such directory"
+        )
+    except ValueError as error:  # a NUL in the name
+        reason = str(error)
+    if reason is not None:
+        raise TraceError("trace", reason, "a file that can be written", path=path)
 
 
 def find_preset(name: str) -> World:

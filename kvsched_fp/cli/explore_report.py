@@ -38,17 +38,18 @@ def tell_ending(report: ExploreReport) -> str:
     """Say what was explored, and what was not."""
     found, limits = report.exploration, report.limits
     num_left = found.num_states - found.num_expanded
-    left = f"; {num_left:,} states were found and not explored"
+    left = f"; states found and not explored: {num_left:,}"
     reach = f"every history of at most {found.depth} events was tried"
     match found.ending:
         case Ending.COMPLETE:
             return "explored in full"
         case Ending.VIOLATION:
-            return f"something is wrong; {reach}, and one more event shows it"
+            assert found.counterexample is not None
+            return f"something is wrong, as {len(found.counterexample.events)} events show; no fewer do"
         case Ending.DEPTH_LIMIT:
             return f"stopped at --depth {limits.max_depth}: {reach}{left}"
         case Ending.STATE_LIMIT:
-            return f"stopped at --max-states {limits.max_states}: {reach}{left}, others were not kept"
+            return f"stopped at --max-states {limits.max_states}: {reach}{left}; others were not kept"
         case Ending.MEMORY_LIMIT:
             mebibytes = (limits.max_bytes or 0) // 2**20
             return f"stopped at --memory {mebibytes}: {reach}{left}"

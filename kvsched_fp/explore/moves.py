@@ -2,7 +2,7 @@
 
 What the model runner brings: every row that computes the last known token samples one token, and accepts
 any number of the drafts that it verifies. A row of a request that has left brings nothing, which makes no
-difference [U-TOK-02].
+difference.
 """
 
 import itertools

@@ -210,14 +210,20 @@ _WORLDS = (
     World(
         name="cadence",
         about="prompts that are held back while others decode, by the interval or by the engine",
-        config=_with(prefill_schedule_interval=3, max_num_seqs=3, num_blocks=6),
+        config=_with(
+            prefill_schedule_interval=3,
+            enable_prefix_caching=False,
+            max_model_len=8,
+            max_num_seqs=3,
+            num_blocks=6,
+        ),
         kinds=(
-            RequestKind(name="a", num_prompt_tokens=2, max_tokens=4),
-            RequestKind(name="b", num_prompt_tokens=5, max_tokens=1, count=2),
+            RequestKind(name="a", num_prompt_tokens=2, max_tokens=6),
+            RequestKind(name="b", num_prompt_tokens=3, max_tokens=1, count=3),
         ),
         throttles=True,
         aborts=True,
-        goals=("batch", "chunk", "held-prompt", "preemption"),
+        goals=("batch", "chunk", "held-prompt", "abort-in-flight"),
     ),
     World(
         name="session",

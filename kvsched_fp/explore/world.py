@@ -173,7 +173,7 @@ class World:
                 f"lora_id of request {kind.name}", kind.lora_id, "None: max_loras is not configured"
             )
         if kind.num_inputs and self.config.num_spec_tokens:
-            # Drafts behind the token that stopped a session are refused with its next input [M-SESS-02].
+            # Drafts behind the token that stopped a session are refused with its next input.
             raise InvalidInputError(
                 f"num_inputs of request {kind.name}", kind.num_inputs, "0, with num_spec_tokens"
             )

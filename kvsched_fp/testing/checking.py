@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.live_judge import MAX_SECONDS, shrink_parting
-from kvsched_fp.testing.machine import SchedulerMachine
+from kvsched_fp.testing.machine import SchedulerMachine, Tally
 from kvsched_fp.testing.parting import SchedulersDiffer
 from kvsched_fp.testing.profiles import choose_profile
 from kvsched_fp.testing.reporting import report
@@ -35,6 +35,7 @@ def scheduler_machine(
     name = name or str(getattr(adapter, "name", type(adapter).__name__))
     values: dict[str, Any] = {
         "adapter": adapter,
+        "tally": Tally(),
         "trace_dir": None if trace_dir is None else Path(trace_dir),
         "__doc__": f"{name}, event by event beside the machine of kvsched_fp.",
     }

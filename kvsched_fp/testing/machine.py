@@ -1,5 +1,6 @@
 """The Hypothesis state machine: a scheduler under test and the machine of this package, until they part."""
 
+from collections import Counter
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,6 +23,20 @@ MAX_WAYS_OUT = 60
 """Events at the end of a run, in which what is live may come to its end."""
 
 
+@attrs.define
+class Tally:
+    """What was compared, over all runs of a machine."""
+
+    num_runs: int = 0
+    num_events: int = 0
+    situations: Counter[str] = attrs.field(factory=Counter)
+    """How often each of `witnesses.witness` came up."""
+
+    def __str__(self) -> str:
+        met = ", ".join(f"{name} ({number:,})" for name, number in sorted(self.situations.items()))
+        return f"{self.num_runs:,} runs, {self.num_events:,} events compared; met: {met or 'nothing'}"
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """One run: a world is drawn, then events, one after the other.
 
@@ -32,6 +47,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     """The scheduler under test."""
     trace_dir: ClassVar[Path | None] = None
     """Where the trace of a difference goes."""
+    tally: ClassVar[Tally]
+    """What was compared so far."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,6 +65,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         world = attrs.evolve(world, config=self.adapter.adapt_config(world.config))
         self._outside = Outside(world)
         self._duel = Duel(self.adapter, world.config)
+        self.tally.num_runs += 1
         for _ in range(data.draw(st.integers(1, 3), label="requests at once")):
             self._apply(data.draw(self._outside.events_of(AddRequest, self._duel.state), label="event"))
 
@@ -92,6 +110,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         replayed = self._duel.played[-1]
         for situation in witness(replayed):
             note(situation)
+            self.tally.situations[situation] += 1
+        self.tally.num_events += 1
         self._most_used = max(self._most_used, replayed.after.kv.pool.usage)
         self._num_preemptions += isinstance(replayed.event, Schedule) and bool(
             replayed.after.in_flight[-1].preempted_request_ids

@@ -6,9 +6,9 @@
 | `ci` | 450 | 20 | always the same ones |
 | `deep` | 9,000 | 30 | others each time; for a night |
 
-A rule is one event, or a few steps in a row. The runs come in batches, each a search of its own: after ten
-runs Hypothesis spends most of its time on variations of runs that it has seen, which find few new situations.
-Every tenth batch is larger, so that Hypothesis can aim for what the machine tells it to.
+A rule is one event, or a few steps in a row. The runs come in batches, each a search of its own: after
+ten runs Hypothesis spends most of its time on variations of runs that it has seen, which find few new
+situations. Every tenth batch is larger, so that Hypothesis can aim for what the machine tells it to.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ class Profile:
     is_repeatable: bool
     """Whether the runs are always the same ones."""
 
-    def settings(self, num_runs: int | None = None) -> settings:
+    def to_settings(self, num_runs: int | None = None) -> settings:
         """Give the settings of Hypothesis for so many runs; all of them, if not given."""
         return settings(
             max_examples=num_runs or self.num_runs,
@@ -58,7 +58,7 @@ class Profile:
             number += 1
             size = min(num_left, BATCH_SIZE if number % 10 else AIMING_BATCH_SIZE)
             num_left -= size
-            yield settings(self.settings(size), phases=phases, verbosity=Verbosity.quiet)
+            yield settings(self.to_settings(size), phases=phases, verbosity=Verbosity.quiet)
 
 
 PROFILES: Mapping[str, Profile] = {

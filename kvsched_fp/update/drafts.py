@@ -39,7 +39,7 @@ def take_back_rejected(
         return num_computed_tokens, num_placeholders, progress.spec_decode_metrics
     num_accepted = max(len(sampled_token_ids) - num_sampled, 0)
     num_rejected = num_drafts - num_accepted
-    if progress.num_stale_output_tokens == 0:
+    if progress.num_stale_output_tokens <= 0:  # less than nothing: deviation D-05
         num_computed_tokens -= num_rejected if num_computed_tokens > 0 else 0
         num_placeholders -= num_rejected if num_placeholders > 0 else 0
     metrics = _observe(results, output, request_id, progress.spec_decode_metrics, num_drafts, num_accepted)

@@ -227,7 +227,9 @@ def build_like(real: Scheduler, kind: type, **options: Any) -> Any:
         log_stats=real.log_stats,
         **options,
     )
-    made.num_lookahead_tokens = real.num_lookahead_tokens
+    for name in ("num_lookahead_tokens", "requires_kv_delivery"):
+        if getattr(made, name) != getattr(real, name):
+            setattr(made, name, getattr(real, name))
     return made
 
 
@@ -306,6 +308,12 @@ def _refusal(other: Driver, before: SchedulerState, event: Event) -> str:
     except Exception:  # the other side is a real scheduler, too
         return refusal(before, event)
     return ""
+
+
+def raises_as_known(before: SchedulerState, event: Event, error: Exception) -> bool:
+    """Tell whether the real scheduler raises where it is known to give up."""
+    raised = f"{type(error).__name__}: {error}"
+    return is_known_crash(before, event, raised, refusal(before, event)) is not None
 
 
 def refusal(before: SchedulerState, event: Event) -> str:

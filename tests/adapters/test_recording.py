@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -16,19 +16,21 @@ import pytest
 
 from kvsched_fp import (
     AddRequest,
-    Event,
     FinishRequests,
+    GrammarFailed,
+    GrammarReady,
     PauseState,
     Request,
     ResetPrefixCache,
     SamplingParams,
     Schedule,
     SchedulerConfig,
-    SchedulerState,
     SchedulingPolicy,
     SetPauseState,
     StepResult,
     Update,
+    UpdateDrafts,
+    UpdateDraftsInFlight,
     initial_state,
     step,
 )
@@ -78,42 +80,25 @@ def check(trace: Path) -> Verdict:
         return check_trace(reader)
 
 
-def refusal(state: SchedulerState, event: Event) -> str:
-    """Say what the machine raises at an event that makes the real scheduler fail."""
-    try:
-        step(state, event)
-    except InvalidEvent as error:
-        return f"InvalidEvent: {error}"
-    return ""
-
-
-def play(seed: int, trace: Path, *, use_v2_model_runner: bool) -> Counter[str]:
+def play(seed: int, trace: Path, shape: str, *, with_all_features: bool) -> Counter[str]:
     """Record a random history, beside the real scheduler; count what was recorded, by kind of event."""
     from kvsched_fp.adapters.vllm import RecordingScheduler
-    from tests.adapters.pairs import build_pair
-    from tests.conformance.histories import History
-    from tests.conformance.known_crashes import is_known_crash
-    from tests.conformance.random_configs import draw_config
-    from tests.conformance.vllm_hasher import VllmBlockHasher
+    from tests.adapters.pairs import build_pair, draw_events, draw_world, raises_as_known
 
-    config = draw_config(Random(seed), VllmBlockHasher())
-    config = attrs.evolve(config, use_v2_model_runner=use_v2_model_runner)
+    config, features, own_rng = draw_world(seed, shape, with_all_features=with_all_features)
     real, recorder = build_pair(config, RecordingScheduler, trace=trace)
-    state = initial_state(config)
-    history = History(Random(seed), state)
+    machine = SimpleNamespace(state=initial_state(config), requests=recorder.scheduler.requests)
     seen: Counter[str] = Counter()
-    for event in history.events():
-        before = state
+    for before, event in draw_events(seed, machine, features, own_rng):
         try:
             expected = real.apply(event)
-        except AssertionError as error:
-            if is_known_crash(before, event, f"AssertionError: {error}", refusal(before, event)):
+        except (AssertionError, AttributeError, IndexError) as error:
+            if raises_as_known(before, event, error):
                 break
             raise
         actual = recorder.apply(event)
-        assert (expected, real.view()) == (actual, recorder.view())
-        state, _ = step(before, event)
-        history.observe(state)
+        assert repr((expected, real.view())) == repr((actual, recorder.view()))
+        machine.state, _ = step(before, event)
         if not isinstance(event, FinishRequests) or actual:  # nobody was there to be ended
             seen[type(event).__name__] += 1
         if isinstance(event, Schedule):
@@ -122,13 +107,13 @@ def play(seed: int, trace: Path, *, use_v2_model_runner: bool) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("use_v2_model_runner", [False, True])
-def test_random_histories(tmp_path: Path, use_v2_model_runner: bool) -> None:
+@pytest.mark.parametrize("shape", ["v1", "v2"])
+def test_random_histories(tmp_path: Path, shape: str) -> None:
     """The recorder answers as the real one does, and its traces pass the check, whatever happens."""
     total: Counter[str] = Counter()
     for seed in range(NUM_HISTORIES):
         trace = tmp_path / f"{seed}.jsonl"
-        seen = play(seed, trace, use_v2_model_runner=use_v2_model_runner)
+        seen = play(seed, trace, shape, with_all_features=False)
         verdict = check(trace)
         total += seen
 
@@ -137,6 +122,22 @@ def test_random_histories(tmp_path: Path, use_v2_model_runner: bool) -> None:
 
     kinds = (AddRequest, FinishRequests, ResetPrefixCache, Schedule, SetPauseState, Update)
     assert {kind.__name__ for kind in kinds} | {"preemptions"} == set(+total)
+
+
+@pytest.mark.parametrize("shape", ["v1", "v2"])
+def test_random_histories_with_features(tmp_path: Path, shape: str) -> None:
+    """So it is with whatever else an engine does; a trace ends where a grammar rejects what was sampled."""
+    total: Counter[str] = Counter()
+    for seed in range(NUM_HISTORIES):
+        trace = tmp_path / f"{seed}.jsonl"
+        total += play(seed, trace, shape, with_all_features=True)
+        verdict = check(trace)
+
+        assert verdict.divergence is None, f"seed {seed}: {verdict.divergence}"
+        assert verdict.num_events > 0
+
+    kinds = (GrammarFailed, GrammarReady, UpdateDrafts, UpdateDraftsInFlight)
+    assert {kind.__name__ for kind in kinds} <= set(+total)
 
 
 def test_check_accepts_it(config: SchedulerConfig, tmp_path: Path) -> None:
@@ -316,16 +317,16 @@ def test_what_is_not_modelled_is_refused(config: SchedulerConfig, tmp_path: Path
     from kvsched_fp.adapters.vllm import RecordingScheduler
     from tests.adapters.pairs import build_pair
 
-    class SkippingDrafts(Scheduler):
+    class Talking(Scheduler):
         def schedule(self, throttle_prefills: bool = False) -> Any:
             output = super().schedule(throttle_prefills)
-            output.skip_drafts = True
+            output.num_common_prefix_blocks = [1]
             return output
 
-    kind = type("Skipping", (RecordingScheduler, SkippingDrafts), {})
+    kind = type("TalkingRecorder", (RecordingScheduler, Talking), {})
     driver = build_pair(config, kind, trace=tmp_path / "trace.jsonl")[1]
 
-    with pytest.raises(UnsupportedFeature, match="skip_drafts"):
+    with pytest.raises(UnsupportedFeature, match="num_common_prefix_blocks"):
         driver.scheduler.schedule()
 
 

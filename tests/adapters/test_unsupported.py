@@ -3,36 +3,32 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
 from kvsched_fp import Request, SamplingParams, SchedulerConfig
+from kvsched_fp.config import RunnerType
 from kvsched_fp.errors import UnsupportedFeature
 
 pytestmark = pytest.mark.usefixtures("_reference")
 
 CONFIGS: dict[str, tuple[str, str, Any]] = {
-    "asynchronous scheduling": ("scheduler_config", "async_scheduling", True),
     "KV connectors": ("", "kv_transfer_config", object()),
     "encoder-cache connectors": ("", "ec_transfer_config", object()),
-    "speculative decoding": ("", "speculative_config", object()),
-    "LoRA": ("", "lora_config", object()),
-    "pipeline parallelism": ("parallel_config", "pipeline_parallel_size", 2),
     "decode context parallelism": ("parallel_config", "decode_context_parallel_size", 2),
     "prefill context parallelism": ("parallel_config", "prefill_context_parallel_size", 2),
-    "pooling models": ("model_config", "runner_type", "pooling"),
+    "encoder-decoder models": ("model_config", "is_encoder_decoder", True),
+    "auxiliary outputs": ("", "aux_output_config", SimpleNamespace(enabled=True)),
     "KV cache residency metrics": ("observability_config", "kv_cache_metrics", True),
 }
 """Per feature, the part of vLLM's configuration, the attribute, and a value that asks for it."""
 
 REQUESTS: dict[str, Callable[[Any], None]] = {
-    "pooling requests": lambda request: setattr(request, "pooling_params", object()),
     "prompts given as embeddings": lambda request: setattr(request, "prompt_embeds", object()),
     "multimodal inputs": lambda request: setattr(request, "mm_features", [object()]),
-    "LoRA": lambda request: setattr(request, "lora_request", object()),
-    "structured output": lambda request: setattr(request, "structured_output_request", object()),
-    "streaming sessions": lambda request: setattr(request, "resumable", True),
 }
 """Per feature, how to make a request ask for it."""
 
@@ -129,10 +125,61 @@ def test_request(config: SchedulerConfig, feature: str, kind: str) -> None:
     assert (feature, False) == (caught.value.feature, scheduler.has_request("a"))
 
 
-@pytest.mark.parametrize("kind", ["AsyncOracleScheduler", "AsyncShadowScheduler"])
-def test_asynchronous_twins(config: SchedulerConfig, kind: str) -> None:
-    """The asynchronous twins cannot be made yet."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_eagle_blocks_of_some_groups(config: SchedulerConfig, kind: str) -> None:
+    """A drafter that shares some groups alone, and gives up blocks there, is refused."""
+    config = attrs.evolve(
+        config, num_spec_tokens=2, drop_eagle_block=True, kv_cache_groups=config.kv_cache_groups * 2
+    )
     real = real_scheduler(config)
+    groups = copy.deepcopy(real.kv_cache_config)
+    groups.kv_cache_groups[1].is_eagle_group = True
 
-    with pytest.raises(UnsupportedFeature, match="asynchronous scheduling"):
+    with pytest.raises(UnsupportedFeature, match="EAGLE"):
+        build(kind, real.vllm_config, real, kv_cache_config=groups)
+
+
+def test_reasoning(config: SchedulerConfig) -> None:
+    """The oracle cannot tell where reasoning ends, so it refuses a grammar that begins behind it."""
+    from tests.conformance.vllm_requests import make_request_hasher, to_vllm_request
+
+    real = real_scheduler(config)
+    manager = copy.copy(real.structured_output_manager)
+    manager.reasoner_cls = object
+    oracle = build("OracleScheduler", real.vllm_config, real, structured_output_manager=manager)
+    asked = Request(
+        request_id="a",
+        prompt_token_ids=range(9),
+        sampling_params=SamplingParams(max_tokens=3),
+        needs_grammar=True,
+    )
+
+    with pytest.raises(UnsupportedFeature, match="reasoning"):
+        oracle.add_request(to_vllm_request(asked, make_request_hasher(config)))
+
+    assert not oracle.has_request("a")
+
+
+@pytest.mark.parametrize("kind", ["AsyncOracleScheduler", "AsyncShadowScheduler"])
+def test_half_asynchronous_pipelines(config: SchedulerConfig, kind: str) -> None:
+    """An asynchronous class under a configuration that is not would still send tokens to the first stage."""
+    real = real_scheduler(attrs.evolve(config, pipeline_parallel_size=2))
+
+    with pytest.raises(UnsupportedFeature, match="pipeline"):
         build(kind, real.vllm_config, real)
+
+
+def test_diffusion_needs_its_class(config: SchedulerConfig) -> None:
+    """A shadow of the plain scheduler is not made for a model of canvases."""
+    from kvsched_fp.adapters.vllm import ShadowScheduler
+
+    real = real_scheduler(attrs.evolve(config, runner_type=RunnerType.DIFFUSION, num_spec_tokens=2))
+    kind = type("Plain", (ShadowScheduler,), {})
+
+    with pytest.raises(UnsupportedFeature, match="diffusion models"):
+        kind(
+            vllm_config=real.vllm_config,
+            kv_cache_config=real.kv_cache_config,
+            structured_output_manager=real.structured_output_manager,
+            block_size=real.block_size,
+        )

@@ -29,6 +29,7 @@ CONFIG_FIELDS = {
     "scheduler_reserve_full_isl": "scheduler_reserve_full_isl",
     "adaptive_long_prefill_threshold": "long_prefill_token_threshold_adaptive",
     "local_prefill_interval": "prefill_schedule_interval",
+    "requires_kv_delivery": "requires_kv_delivery",
 }
 """Attributes of the real scheduler that it reads in every step, and the fields of ours that they are."""
 

@@ -44,7 +44,7 @@ from kvsched_fp.outputs import Emitted, PrefixCacheStats, SchedulerOutput
 from kvsched_fp.queues import WaitingQueue
 from kvsched_fp.request import Request
 from kvsched_fp.state import SchedulerState, initial_state, num_waiting_requests
-from kvsched_fp.trace.codec import Told
+from kvsched_fp.trace.codec import Told, what_was_told
 from kvsched_fp.trace.difference import Difference, first_difference
 from kvsched_fp.trace.divergence import NUM_LAST_EVENTS, describe
 
@@ -172,7 +172,7 @@ class Beside:
         if not self.is_watching:
             return
         progress = self.state.progress.mutate()
-        for request_id in self.state.requests.keys() & set(request_ids):
+        for request_id in filter(self.state.requests.__contains__, request_ids):
             progress[request_id] = attrs.evolve(progress[request_id], grammar=RejectingGrammar())
         self._assign(attrs.evolve(self.state, progress=progress.finish()), REJECTED)
 
@@ -188,7 +188,8 @@ class Beside:
         difference = first_difference(real, ours, "grammar_rows")
         if difference is not None:
             _, event, outcome = self._last[-1]
-            self._part(Parting(event, self.state, self.state, outcome, difference, None))
+            told = what_was_told(event, self.state, outcome)
+            self._part(Parting(event, self.state, self.state, outcome, difference, told))
 
     # Comparing.
 

@@ -44,7 +44,6 @@ WITHOUT: dict[str, Any] = {
     "prefix_replay_tokens": 0,
     "processed_step_seq": 0,
     "recompute_kv_load_failures": True,
-    "requires_kv_delivery": False,
     "return_sampling_mask": False,
     "sched_step_seq": 0,
 }
@@ -104,6 +103,7 @@ FROM_STATE: dict[str, Callable[[Shown], Any]] = {
         lambda shown: shown.state.config.long_prefill_token_threshold_adaptive
     ),
     "local_prefill_interval": lambda shown: shown.state.config.local_prefill_interval,
+    "requires_kv_delivery": lambda shown: shown.state.config.requires_kv_delivery,
     "enable_kv_cache_events": lambda shown: shown.state.config.enable_kv_cache_events,
     "block_size": lambda shown: shown.state.config.block_size,
     "hash_block_size": lambda shown: shown.state.config.block_size,

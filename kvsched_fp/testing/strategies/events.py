@@ -130,9 +130,10 @@ class Outside:
     def at_this_time(self, event: Event) -> Event:
         """Let the clock go on, and give the event its time."""
         self._clock += 1
-        if Feature.REQUEST_EVENTS not in self.world.allowed or not hasattr(event, "time"):
+        if not isinstance(event, AddRequest | Schedule | Update | ResetPrefixCache):
             return event
-        return attrs.evolve(event, time=float(self._clock))
+        time = float(self._clock) if Feature.REQUEST_EVENTS in self.world.allowed else 0.0
+        return attrs.evolve(event, time=time)
 
     def _schedules(self, _: SchedulerState) -> st.SearchStrategy[Event]:
         may_throttle = Feature.DATA_PARALLEL in self.world.allowed

@@ -1,5 +1,6 @@
 """Strategies: some steps in a row, and what the model and the drafter say meanwhile."""
 
+import functools
 from operator import mul
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ Answers: TypeAlias = list[tuple[int, ...]]
 """What the model says, for the sampling rows of some steps in turn."""
 
 
+@functools.cache
 def answers() -> st.SearchStrategy[Answers]:
     """Draw what the model says: mostly one token that stops nothing."""
     token = st.sampled_from([PLAIN, OTHER, PLAIN, OTHER, PLAIN, STOP, EOS])
@@ -44,6 +46,7 @@ class Play:
     """Whether drafts of steps in flight become known."""
 
 
+@functools.cache
 def plays() -> st.SearchStrategy[Play]:
     """Draw some steps: one after the other, or with several in flight."""
     pattern = st.sampled_from(["SR", "SSR", "SSR", "SRSSR", "SRSSR", "SSRR", "SRR", "SSSS", "RRR", "S"])

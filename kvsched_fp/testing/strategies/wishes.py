@@ -5,6 +5,7 @@ stop in every way.
 """
 
 import enum
+import functools
 from typing import Any
 
 import attrs
@@ -75,6 +76,7 @@ _WAYS_TO_STOP: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 )
 
 
+@functools.cache
 def wishes() -> st.SearchStrategy[Wish]:
     """Draw a request, as far as it does not depend on the world."""
     return st.builds(
@@ -105,6 +107,7 @@ def wishes() -> st.SearchStrategy[Wish]:
     )
 
 
+@functools.cache
 def asked() -> st.SearchStrategy[list[Wish]]:
     """Draw some requests that come together."""
     return st.lists(wishes(), min_size=1, max_size=3)

@@ -13,9 +13,11 @@ from kvsched_fp.explore.world import World
 class Searched:
     """A world, searched by the plainest means: a dict of all forms, and what was found for each."""
 
-    def __init__(self, world: World, max_states: int = 10**9) -> None:
+    def __init__(
+        self, world: World, max_states: int = 10**9, make: type[Canonicalizer] = Canonicalizer
+    ) -> None:
         self.moves = Moves(world)
-        self.canonicalizer = Canonicalizer(world, self.moves.kind_of)
+        self.canonicalizer = make(world, self.moves.kind_of)
         self.first: dict[bytes, Situation] = {}
         """The first situation of each form."""
         self.again: list[tuple[bytes, Situation]] = []

@@ -26,7 +26,7 @@ PINNED: dict[str, tuple[int, int, int, dict[str, int]]] = {
     "grammar": (1239, 4932, 12, {"done": 23, "waiting for a grammar": 16}),
     "async-grammar": (342, 1309, 10, {"done": 8, "waiting for a grammar": 5}),
     "lora": (4476, 13435, 16, {"done": 116}),
-    "cadence": (1020, 2736, 16, {"done": 58}),
+    "cadence": (1571, 5486, 19, {"done": 23}),
     "session": (3957, 17316, 18, {"done": 34, "waiting for the next input of a session": 50}),
     "v1": (1303, 4629, 15, {"done": 14}),
     "pipeline": (677, 2293, 14, {"done": 14}),

@@ -8,6 +8,7 @@ import pytest
 from kvsched_fp import MINIMAL
 from kvsched_fp.errors import InvalidInputError
 from kvsched_fp.explore import RequestKind, World
+from kvsched_fp.explore.goals import GOALS
 from kvsched_fp.explore.presets import PRESETS
 from kvsched_fp.explore.world import STOP
 
@@ -84,3 +85,10 @@ def test_presets_have_names_and_goals() -> None:
     """Each is found by its name, says what it is for, and must reach something."""
     assert [world.name for world in PRESETS.values()] == list(PRESETS)
     assert all(world.about and world.goals for world in PRESETS.values())
+
+
+def test_every_goal_is_the_goal_of_some_world() -> None:
+    """So each is known to be reachable."""
+    reached = {goal for world in PRESETS.values() for goal in world.goals}
+
+    assert set(GOALS) == reached

@@ -135,7 +135,7 @@ def build_scheduler(config: SchedulerConfig, kind: type[Any] | None = None) -> A
     return scheduler
 
 
-def reference_class(config: SchedulerConfig) -> type[Any]:
+def reference_class(config: SchedulerConfig) -> Any:
     """Give the class that the engine takes for such a configuration."""
     if config.runner_type is RunnerType.DIFFUSION:
         return DiffusionAsyncScheduler if config.async_scheduling else DiffusionScheduler

@@ -26,7 +26,9 @@ def make_request_hasher(config: SchedulerConfig) -> RequestHasher | None:
     """Give what the engine hands to every request: a hasher, or None where nothing is cached."""
     if not config.enable_prefix_caching:
         return None
-    return get_request_block_hasher(config.block_size, sha256, config.num_hash_lookahead_tokens)
+    return get_request_block_hasher(  # type: ignore[no-any-return]
+        config.block_size, sha256, config.num_hash_lookahead_tokens
+    )
 
 
 def to_vllm_request(request: Request, hasher: RequestHasher | None) -> VllmRequest:

@@ -1,0 +1,134 @@
+"""The pytest plugin: a ready test of a scheduler, from the command line.
+
+    pytest --kvsched-adapter my_package.my_tests:MyAdapter
+    pytest --kvsched-command "./my_scheduler --some-option"
+
+With no other arguments, nothing else is collected. pytest imports this file wherever the package is
+installed, as `kvsched_fp_pytest`; so it imports nothing of the package before it has something to test.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_OPTIONS = ("--kvsched-adapter", "--kvsched-command")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("kvsched-fp", "test a scheduler against kvsched-fp")
+    group.addoption(
+        "--kvsched-adapter",
+        metavar="MODULE:NAME",
+        help="an Adapter of kvsched_fp.testing, or what makes one when it is called",
+    )
+    group.addoption(
+        "--kvsched-command",
+        metavar="COMMAND",
+        help="a program that speaks the protocol of specs/subprocess-protocol.md",
+    )
+    group.addoption(
+        "--kvsched-trace-dir",
+        metavar="DIR",
+        default=".kvsched-fp",
+        help="where the trace of a difference goes (%(default)s)",
+    )
+    group.addoption(
+        "--kvsched-profile",
+        metavar="NAME",
+        default="ci",
+        help="how long to search: quick, ci or deep (%(default)s)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave everything else out, unless it is named."""
+    given = [option for option in _OPTIONS if config.getoption(option)]
+    if len(given) > 1:
+        raise pytest.UsageError(f"{' and '.join(given)}: only one of them")
+    if given and config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = []
+
+
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add the test."""
+    if any(config.getoption(option) for option in _OPTIONS):
+        items.insert(0, SchedulerItem.from_parent(session, name="kvsched-fp"))
+
+
+class SchedulerItem(pytest.Item):
+    """The test of the scheduler that the command line names."""
+
+    machine: Any = None
+
+    def runtest(self) -> None:
+        """Search for a difference."""
+        checking = importlib.import_module("kvsched_fp.testing.checking")
+        adapter = self._make_adapter()
+        profile = self.config.getoption("--kvsched-profile")
+        try:
+            self.machine = checking.scheduler_machine(
+                adapter, profile=profile, trace_dir=self.config.getoption("--kvsched-trace-dir")
+            )
+            checking.run_machine(self.machine, profile)
+        finally:
+            adapter.close()
+            if self.machine is not None:
+                self.add_report_section("call", "kvsched-fp", str(self.machine.tally))
+
+    def _make_adapter(self) -> Any:
+        command = self.config.getoption("--kvsched-command")
+        if command:
+            kinds = importlib.import_module("kvsched_fp.testing.subprocess_adapter")
+            return kinds.SubprocessAdapter(command)
+        return load_adapter(self.config.getoption("--kvsched-adapter"), self.config)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Tell the story of a difference, and no traceback of ours."""
+        errors = importlib.import_module("kvsched_fp.errors")
+        story = getattr(excinfo.value, "story", None)
+        if story is not None or isinstance(excinfo.value, errors.KvschedError | pytest.UsageError):
+            return story or str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """Name the test."""
+        return self.name, None, self.name
+
+
+def load_adapter(name: str, config: pytest.Config) -> Any:
+    """Find the adapter MODULE:NAME. Raises `UsageError` if there is none."""
+    kinds = importlib.import_module("kvsched_fp.testing.adapter")
+    module, _, attribute = name.partition(":")
+    directory = str(config.invocation_params.dir)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)  # as `python -m pytest` does
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise pytest.UsageError(
+            f"--kvsched-adapter: got {name!r}; allowed: MODULE:NAME; {error}"
+        ) from error
+    adapter = found if isinstance(found, kinds.Adapter) else found() if callable(found) else found
+    if not isinstance(adapter, kinds.Adapter):
+        allowed = "an Adapter of kvsched_fp.testing, or what makes one"
+        raise pytest.UsageError(f"--kvsched-adapter: {name} is {found!r}; allowed: {allowed}")
+    return adapter
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what was compared."""
+    for line in _summary(terminalreporter):
+        terminalreporter.write_line(line)
+
+
+def _summary(terminalreporter: Any) -> Iterator[str]:
+    for report in terminalreporter.stats.get("passed", ()):
+        for title, text in report.sections:
+            if title == "Captured kvsched-fp call":
+                yield f"kvsched-fp: {text}"

@@ -1,0 +1,105 @@
+"""The kit finds faults in forks of the real scheduler, with the three lines of the README."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from kvsched_fp.testing import SchedulersDiffer, check_scheduler, scheduler_machine
+from kvsched_fp.trace import check_trace, open_trace_reader
+
+pytestmark = pytest.mark.usefixtures("_reference")
+
+MAX_SECONDS = 60.0
+"""How long a fault may take to be found and made small."""
+MAX_EVENTS = 12
+"""Events that may be left."""
+FORKS = (
+    "PreemptedToTheBack",
+    "KeepsBlocksOfAborted",
+    "OneTokenTooMany",
+    "AdmitsWhilePaused",
+    "ForgetsResumedTokens",
+    "SharesAcrossSalts",
+    "KeepsDraftsOfChunks",
+    "StagesTooSoon",
+)
+
+
+def test_the_list_is_complete() -> None:
+    """Each fork of `forks.py` is tried."""
+    from tests.kit import forks
+
+    assert tuple(fork.__name__ for fork in forks.FORKS) == FORKS
+
+
+@pytest.mark.parametrize("name", FORKS)
+def test_a_fault_in_a_fork_is_found(name: str, tmp_path: Path) -> None:
+    """Within a minute the fault is found and made small, and the trace shows the same difference."""
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+    from tests.kit import forks
+
+    started = time.monotonic()
+    with pytest.raises(SchedulersDiffer) as caught:
+        check_scheduler(VllmAdapter(getattr(forks, name)), trace_dir=tmp_path)
+    seconds = time.monotonic() - started
+    parting = caught.value.parting
+    with open_trace_reader(tmp_path / f"{name}.jsonl") as reader:
+        divergence = check_trace(reader).divergence
+
+    assert seconds < MAX_SECONDS
+    assert len(parting.played) <= MAX_EVENTS
+    assert (divergence is None) == (parting.failure is not None)
+    assert divergence is None or divergence.difference == parting.divergence.difference
+
+
+def test_three_lines_are_a_test_case() -> None:
+    """The test case of the machine fails by the story."""
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+    from tests.kit.forks import AdmitsWhilePaused
+
+    case = scheduler_machine(VllmAdapter(AdmitsWhilePaused)).TestCase()
+    result = case.defaultTestResult()
+    case.run(result)
+    [(_, text)] = result.failures
+
+    assert "The engine is now paused_new." in text
+
+
+@pytest.mark.parametrize("compare_state", [False, True])
+def test_nothing_is_found_in_the_real_one(compare_state: bool) -> None:
+    """With every feature, the classes that the engine takes do what the machine does."""
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+
+    check_scheduler(VllmAdapter(compare_state=compare_state), profile="quick")
+
+
+def test_nothing_is_found_in_a_fork_that_changed_nothing() -> None:
+    """A subclass is driven as the class that it derives from."""
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+    from tests.kit.forks import UnchangedFork
+
+    check_scheduler(VllmAdapter(UnchangedFork), profile="quick")
+
+
+def test_the_state_is_compared_too() -> None:
+    """With `compare_state`, a figure is found that no outcome shows."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+
+    class TurnsTheFreeList(Scheduler):  # type: ignore[misc]  # untyped where vLLM is missing
+        """The first free block goes to the back with every request."""
+
+        def add_request(self, request: object) -> None:
+            super().add_request(request)
+            queue = self.kv_cache_manager.block_pool.free_block_queue
+            if queue.num_free_blocks > 1:
+                queue.append(queue.popleft())
+
+    with pytest.raises(SchedulersDiffer) as caught:
+        check_scheduler(VllmAdapter(TurnsTheFreeList, compare_state=True), profile="quick")
+
+    assert caught.value.parting.is_in_view
+    assert caught.value.parting.where.startswith("view.free_block_ids")
+    assert "and a trace has none" in caught.value.story

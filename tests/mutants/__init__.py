@@ -1,0 +1,1 @@
+"""Planted faults: each must be noticed by whom it names."""

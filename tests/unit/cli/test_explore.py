@@ -1,0 +1,255 @@
+"""`kvsched-fp explore`."""
+
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kvsched_fp.cli import progress
+from kvsched_fp.cli.progress import ExploreProgress
+from kvsched_fp.explore import SearchProgress
+from kvsched_fp.explore.presets import PRESETS
+from tests.unit.cli.helpers import assert_refused, run_cli
+
+UNDERSIZED = ("--set", "num_blocks=3", "--set", "allow_undersized_pool=true")
+"""A pool in which a request of the world `tiny` gets stuck."""
+
+
+def test_a_world_without_faults() -> None:
+    """The table says that it was explored in full, and what was reached."""
+    result = run_cli("explore")
+
+    assert 0 == result.exit_code
+    for part in (
+        "tiny: explored in full",
+        "620",
+        "1,803",
+        "goal: preemption",
+        "reached by 7 events",
+        "states/s",
+    ):
+        assert part in result.stdout
+
+
+def test_quiet_says_nothing_if_nothing_is_wrong() -> None:
+    """The exit code tells."""
+    result = run_cli("explore", "eagle", "--quiet")
+
+    assert (0, "", "") == (result.exit_code, result.stdout, result.stderr)
+
+
+def test_json_has_everything() -> None:
+    """Counts, goals and standstills, and no counterexample."""
+    values = json.loads(run_cli("explore", "async-grammar", "--json").stdout)
+    del values["wall_seconds"]
+
+    assert {
+        "world": "async-grammar",
+        "ending": "complete",
+        "num_states": 342,
+        "num_expanded": 342,
+        "num_moves": 1309,
+        "depth": 10,
+        "goals": values["goals"],
+        "standstills": {"done": 8, "waiting for a grammar": 5},
+        "counterexample": None,
+    } == values
+    assert set(PRESETS["async-grammar"].goals) == set(values["goals"])
+    assert all(depth > 0 for depth in values["goals"].values())
+
+
+def test_somebody_is_stuck(tmp_path: Path) -> None:
+    """A story of events and states, exit code 1, and a trace that can be checked."""
+    trace = tmp_path / "stuck.jsonl"
+    result = run_cli("explore", "tiny", *UNDERSIZED, "--trace", trace, "--quiet")
+    lines = result.stdout.splitlines()
+    checked = run_cli("check", trace)
+
+    assert 1 == result.exit_code
+    assert "   1  add 1b: 4 tokens of prompt, at most 2 of output" == lines[0]
+    assert ["STUCK: no step will ever serve 1b", f"written to {trace}"] == lines[-2:]
+    assert (0, True) == (checked.exit_code, "identical: 5 events" in checked.stdout)
+
+
+def test_json_tells_the_counterexample() -> None:
+    """Its events as a trace has them, and the story."""
+    result = run_cli("explore", "tiny", *UNDERSIZED, "--json")
+    found = json.loads(result.stdout)["counterexample"]
+
+    assert (1, "STUCK") == (result.exit_code, found["name"])
+    assert 5 == len(found["events"])
+    assert 11 == len(found["story"])
+
+
+def test_a_goal_that_is_missed_is_a_failure() -> None:
+    """It is named, with exit code 1; in a world that is cut short, nobody knows."""
+    result = run_cli("explore", "eagle", "--goal", "two-in-flight", "--quiet")
+    cut = run_cli("explore", "eagle", "--goal", "two-in-flight", "--quiet", "--depth", "3")
+
+    assert (1, "never reached: two-in-flight\n") == (result.exit_code, result.stdout)
+    assert 0 == cut.exit_code
+
+
+def test_a_world_that_is_changed_has_no_goals() -> None:
+    """What was written for the preset need not be reachable."""
+    result = run_cli("explore", "tiny", "--set", "max_num_seqs=1", "--json")
+    values = json.loads(result.stdout)
+
+    assert (0, "tiny, changed", {}) == (result.exit_code, values["world"], values["goals"])
+
+
+def test_a_world_of_ones_own(tmp_path: Path) -> None:
+    """A configuration from a file, requests, and what may happen besides."""
+    config = tmp_path / "config.toml"
+    config.write_text("max_model_len = 4\nnum_blocks = 5\nblock_size = 2\nmax_num_batched_tokens = 200\n")
+    result = run_cli(
+        "explore",
+        "--config",
+        config,
+        "--request",
+        "prompt=2,output=2,count=2",
+        "--request",
+        "prompt=2,grammar=true",
+        "--with",
+        "pauses",
+        "--without",
+        "aborts",
+        "--without",
+        "stops",
+        "--goal",
+        "grammar-error",
+        "--goal",
+        "paused",
+        "--json",
+    )
+    values = json.loads(result.stdout)
+
+    assert (0, "complete") == (result.exit_code, values["ending"])
+    assert {"grammar-error", "paused"} == set(values["goals"])
+    assert "waiting for a grammar and the end of a pause" in values["standstills"]
+
+
+def test_steps_in_flight_can_be_set() -> None:
+    """Two of them, with asynchronous scheduling."""
+    result = run_cli(
+        "explore",
+        "eagle",
+        "--in-flight",
+        "2",
+        "--set",
+        "async_scheduling=true",
+        "--goal",
+        "two-in-flight",
+        "--quiet",
+    )
+
+    assert (0, "") == (result.exit_code, result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("args", "title"),
+    [
+        (
+            ("--depth", "3"),
+            "stopped at --depth 3: every history of at most 3 events was tried; states",
+        ),
+        (
+            ("--max-states", "50"),
+            "stopped at --max-states 50: every history of at most 4 events was tried; states",
+        ),
+        (
+            ("--memory", "1"),
+            "stopped at --memory 1: every history of at most 0 events was tried; states",
+        ),
+    ],
+)
+def test_a_limit_says_what_was_explored(args: tuple[str, ...], title: str) -> None:
+    """The title tells the limit, the histories that were tried, and what is left."""
+    result = run_cli("explore", *args)
+
+    assert 0 == result.exit_code
+    assert title in result.stdout
+    assert re.search(r"states found and not explored: [1-9]", result.stdout)
+
+
+def test_several_processes_print_the_same() -> None:
+    """But for the time that it takes."""
+    outputs = []
+    for num_jobs in ("1", "2"):
+        values = json.loads(
+            run_cli("explore", "async-reset", "--no-check", "--json", "--jobs", num_jobs).stdout
+        )
+        outputs.append({name: value for name, value in values.items() if name != "wall_seconds"})
+
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (("huge",), ["WORLD", "'huge'", "one of tiny, small"]),
+        (("--set", "max_num_seqs=0"), ["max_num_seqs", "got 0", "an integer >= 1"]),
+        (("--config", "missing.toml"), ["missing.toml", "No such file or directory"]),
+        (("--request", "output=1"), ["--request", "'output=1'", "prompt=N"]),
+        (("--request", "prompt"), ["--request", "'prompt'", "KEY=VALUE, separated by commas"]),
+        (("--request", "prompt=many"), ["--request prompt", "'many'", "an integer"]),
+        (("--request", "prompt=1,grammar=1"), ["--request grammar", "got 1", "true or false"]),
+        (("--request", "prompt=1,color=1"), ["--request key 'color'", "one of prompt, shared, output"]),
+        (("--request", "prompt=0"), ["num_prompt_tokens of request a", "got 0", "an integer >= 1"]),
+        (("--request", "prompt=7"), ["num_prompt_tokens of request a", "got 7", "max_model_len = 6"]),
+        (("--request", "prompt=1,lora=1"), ["lora_id of request a", "max_loras is not configured"]),
+        (("--goal", "fame"), ["--goal", "'fame'", "one of batch, chunk"]),
+        (("--with", "luck"), ["--with", "'luck'", "one of 'aborts'"]),
+        (("--jobs", "0"), ["--jobs", "'0'", "an integer >= 1"]),
+        (("--memory", "x"), ["--memory", "'x'", "an integer >= 1"]),
+        (("--in-flight", "0"), ["--in-flight", "'0'", "an integer >= 1"]),
+        (("--trace", "missing/t.jsonl"), ["missing/t.jsonl: trace", "a file that can be written"]),
+        (("--trace", "."), [".: trace", "a file that can be written"]),
+    ],
+)
+def test_bad_input_is_refused(args: tuple[str, ...], parts: list[str]) -> None:
+    """By name, value and what is allowed, before anything is searched."""
+    assert_refused(run_cli("explore", *args), *parts)
+
+
+@pytest.mark.parametrize("num_jobs", ["1", "2"])
+def test_ctrl_c_ends_a_search_with_what_was_found(num_jobs: str) -> None:
+    """Exit code 130, the result so far, and nothing on the standard error."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kvsched_fp_command", "explore", "small", "--json", "--jobs", num_jobs],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    time.sleep(5)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    values = json.loads(stdout)
+
+    assert (130, "", "interrupted") == (process.returncode, stderr, values["ending"])
+    assert 0 < values["num_expanded"] < values["num_states"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    """Depth, states and states per second."""
+    stream = io.StringIO()
+    monkeypatch.setattr(
+        progress, "Console", lambda **_: Console(file=stream, force_terminal=terminal, width=140)
+    )
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    with ExploreProgress(visible=True) as line:
+        line.update(
+            SearchProgress(depth=7, num_states=1234, num_expanded=1000, num_moves=5000, num_to_expand=234)
+        )
+    shown = stream.getvalue()
+
+    assert terminal == all(part in shown for part in ("depth 7", "1,234 states", "234 left", "states/s"))
