@@ -26,14 +26,24 @@ def read_config(path: Path | None, assignments: Iterable[str], base: SchedulerCo
     values that is not allowed.
     """
     assigned = dict(parse_assignment(text) for text in assignments)
-    values = {} if path is None else read_config_file(path)
-    values.update(assigned)
-    for name, codec in _STRUCTURED.items():
-        if name in values:
-            values[name] = _decode(name, codec, values[name])
-    if path is not None:
-        return SchedulerConfig.from_mapping(values)
-    return SchedulerConfig.from_mapping({**_fields_of(base, values), **values})
+    if path is None:
+        values = _decode_structured(assigned)
+        return SchedulerConfig.from_mapping({**_fields_of(base, values), **values})
+    in_file = read_config_file(path)
+    try:
+        return SchedulerConfig.from_mapping(_decode_structured({**in_file, **assigned}))
+    except InvalidConfig as error:
+        if any(name in error.field for name in assigned):
+            raise
+        raise InvalidConfig(f"{path}: {error.field}", error.value, error.allowed) from None
+
+
+def _decode_structured(values: dict[str, Any]) -> dict[str, Any]:
+    """Decode the fields that are not plain values."""
+    return {
+        name: _decode(name, _STRUCTURED[name], value) if name in _STRUCTURED else value
+        for name, value in values.items()
+    }
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

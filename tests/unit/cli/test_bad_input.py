@@ -65,7 +65,7 @@ def test_a_wrong_config_file(tmp_path: Path, name: str, text: bytes | None, part
     if text is not None:
         path.write_bytes(text)
 
-    assert_refused(run_cli("run", "--config", path), *parts)
+    assert_refused(run_cli("run", "--config", path), str(path), *parts)
 
 
 @pytest.mark.parametrize(
