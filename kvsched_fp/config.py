@@ -53,6 +53,38 @@ class SpecDecodeMetricsLevel(enum.Enum):
     """That, and every verification in order."""
 
 
+class Quirk(enum.Enum):
+    """A place where the reference is wrong: a deviation of `specs/fidelity.md` that has a switch."""
+
+    CHARGES_REUSED_ID = "charges_reused_id"
+    """D-05: an id may be used again while a step of its first request is in flight; the late result is then
+    charged to the new request. Without: such a request is refused."""
+    LEAVES_LAST_PROMPT_TOKEN = "leaves_last_prompt_token"
+    """D-06: the last token of a prompt of `max_model_len` tokens that came in pieces is never computed.
+    Without: it is, in a step of its own."""
+    PREEMPTS_IN_VAIN = "preempts_in_vain"
+    """D-07: victims are preempted before it is known whether all of them suffice. Without: where they do
+    not, nobody is, and the request waits."""
+    OLDEST_OF_EQUALS_GIVES_WAY = "oldest_of_equals_gives_way"
+    """D-10: of requests that are equal by priority and arrival, the one that has run longest is the victim.
+    Without: the one that has run shortest."""
+    DRAFTS_BEHIND_UNKNOWN_TOKEN = "drafts_behind_unknown_token"
+    """D-14: without asynchronous scheduling, drafts are taken for a request that has a step in flight, or
+    waits. Without: they are thrown away."""
+
+
+ALL_QUIRKS = tuple(Quirk)
+"""Exactly as the reference."""
+
+
+def _freeze_quirks(value: Iterable[Quirk | str]) -> tuple[Quirk, ...]:
+    """Put quirks, or their values, in the order of the enumeration, each once."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidConfig("quirks", value, f"a list of {_one_of(Quirk)}")
+    chosen = {_as_member("quirks", Quirk, item) for item in value}
+    return tuple(quirk for quirk in Quirk if quirk in chosen)
+
+
 def _policy(value: object) -> SchedulingPolicy:
     return _as_member("policy", SchedulingPolicy, value)
 
@@ -222,6 +254,10 @@ class SchedulerConfig:
         default=SpecDecodeMetricsLevel.NONE, converter=_metrics_level
     )
     """How much is kept about the drafts of each request."""
+
+    # How exactly the reference is followed.
+    quirks: tuple[Quirk, ...] = attrs.field(default=ALL_QUIRKS, converter=_freeze_quirks)
+    """The set of the reference's quirks that are followed; by default all of them."""
 
     def __attrs_post_init__(self) -> None:
         _check_types(self)

@@ -4,7 +4,9 @@ Rules
 -----
 [D-NEXT-01] Drafts are kept for the request's next step, up to the first that its grammar does not
     allow. In the middle of a prompt they are thrown away, older ones included: they continue what is
-    not the end.
+    not the end. Without asynchronous scheduling, those that come while a step of the request is in flight,
+    or while it waits, are kept, too, behind a token that nobody knows yet (deviation D-14); without the
+    quirk they are not.
 [D-FLIGHT-01] Drafts for a step in flight take the place of its placeholders: as many as there are
     placeholders, up to the first that the grammar does not allow, padded to the old number. The output
     counts the padding.
@@ -17,14 +19,14 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from kvsched_fp.config import RunnerType, SchedulerConfig
+from kvsched_fp.config import Quirk, RunnerType, SchedulerConfig
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.events import UpdateDrafts, UpdateDraftsInFlight
 from kvsched_fp.grammar import GrammarError, strip_padding
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.progress import Progress
-from kvsched_fp.request import MAX_TOKEN_ID, Request, canvas_width
+from kvsched_fp.request import MAX_TOKEN_ID, Request, RequestStatus, canvas_width
 from kvsched_fp.state import SchedulerState
 
 PADDING = -1
@@ -41,7 +43,8 @@ def update_drafts(
     """
     event = UpdateDrafts(draft_token_ids)
     _check_drafts(state, event.draft_token_ids)
-    most = state.config.num_spec_tokens
+    config, most = state.config, state.config.num_spec_tokens
+    keeps_ahead = config.async_scheduling or Quirk.DRAFTS_BEHIND_UNKNOWN_TOKEN in config.quirks
     progress_of = state.progress.mutate()
     for request_id, drafts in event.draft_token_ids.items():
         if len(drafts) > most:
@@ -51,9 +54,17 @@ def update_drafts(
                 f"at most num_spec_tokens = {most}",
             )
         request, progress = state.requests[request_id], progress_of[request_id]
-        kept = _kept_for_next_step(state.config, request, progress, drafts)
+        kept: tuple[int, ...] = ()
+        if keeps_ahead or _has_its_last_token(progress):
+            kept = _kept_for_next_step(config, request, progress, drafts)
         progress_of[request_id] = attrs.evolve(progress, spec_token_ids=kept)
     return attrs.evolve(state, progress=progress_of.finish())
+
+
+def _has_its_last_token(progress: Progress) -> bool:
+    """Tell whether a request runs and all that it computed has come back: drafts continue what is known."""
+    is_ahead = progress.num_in_flight_tokens > progress.num_stale_output_tokens
+    return progress.status is RequestStatus.RUNNING and not is_ahead
 
 
 def _kept_for_next_step(

@@ -123,6 +123,10 @@ class _ExplainingPlan(Plan):
         text = f"may be decoded again from step {next_step} on, this is step {self.current_step}"
         return "S-RUN-08", text
 
+    def kept_waiting(self, request_id: RequestId) -> None:
+        text = "waits: its blocks do not fit, and all who would give way hold too few"
+        self._note(request_id, 0, "S-PRE-07", text)
+
     def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
         num_tokens = (
             self.progress[for_id].num_computed_tokens + num_new_tokens + self.config.num_lookahead_tokens
@@ -154,6 +158,8 @@ class _ExplainingPlan(Plan):
             self._note(request_id, 0, "S-RUN-01", "not reached: a budget is used up, or the phase ended")
         elif self.someone_preempted:
             self._note(request_id, 0, "S-WAIT-01", "not reached: the step preempted somebody")
+        elif self.someone_lacks_blocks:
+            self._note(request_id, 0, "S-WAIT-01", "not reached: a running request lacks blocks")
         elif self.phase_ended_by is not None:
             text = f"not reached: the phase ended at a request ahead of it [{self.phase_ended_by}]"
             self._note(request_id, 0, self.phase_ended_by, text)

@@ -6,6 +6,9 @@ Rules
 -----
 [M-LIFE-01] A request is added with an id that is not live and a prompt that fits `max_model_len`; it waits
     behind the others (FCFS) or in its place (priority). Its full blocks are hashed at once.
+[M-LIFE-05] An id may be used again at once, and is then charged with what is late (deviation D-05). Without
+    that quirk, a request is refused while a step of an earlier one of its id is in flight, or a message
+    about that is pending.
 [M-LIFE-04] A request with the id of a live session brings its next input, or, if it is not resumable
     itself, the end of the session.
 [M-GRAM-01] A request that needs a grammar waits until it is told the grammar, or that there is none;
@@ -27,7 +30,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from kvsched_fp.config import RunnerType, SchedulerConfig, SpecDecodeMetricsLevel
+from kvsched_fp.config import Quirk, RunnerType, SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.events import (
     FinishRequests,
@@ -55,9 +58,9 @@ def add_request(state: SchedulerState, request: Request, *, time: float = 0.0) -
     """Let a new request in [M-LIFE-01], or the next input of a session [M-LIFE-04].
 
     `time` is put into the events of the request. Raises `InvalidEvent` for an id that is live and no
-    session's, a session that got its end marker or has computed more than is kept [M-SESS-02], a prompt
-    longer than `max_model_len`, a request that the configured model cannot serve, or a `time` that is not
-    finite.
+    session's, or of which something is pending [M-LIFE-05]; a session that got its end marker or has
+    computed more than is kept [M-SESS-02]; a prompt longer than `max_model_len`, a request that the
+    configured model cannot serve, or a `time` that is not finite.
     """
     check_request("request", request)
     check_time("time", time)
@@ -66,12 +69,21 @@ def add_request(state: SchedulerState, request: Request, *, time: float = 0.0) -
     open_state = OpenState(state, time)
     live = state.requests.get(request_id)
     if live is None:
+        if Quirk.CHARGES_REUSED_ID not in state.config.quirks:
+            _require_answered(state, request_id)
         _let_in(open_state, request, state.num_added)
         return open_state.close(num_added=state.num_added + 1)
     if not live.resumable:
         raise InvalidEvent("request_id", request_id, "an id that is not live")
     _take_chunk(open_state, request)
     return open_state.close()
+
+
+def _require_answered(state: SchedulerState, request_id: RequestId) -> None:
+    """Refuse an id of which something is pending [M-LIFE-05]."""
+    is_in_flight = any(request_id in output.num_scheduled_tokens for output in state.in_flight)
+    if is_in_flight or request_id in state.grammar_errors:
+        raise InvalidEvent("request_id", request_id, "an id of which no step is in flight")
 
 
 def _let_in(open_state: OpenState, request: Request, num_added: int) -> None:

@@ -14,6 +14,7 @@ ids.
 """
 
 import hashlib
+import itertools
 import marshal
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.pool_reading import integers, objects
 from kvsched_fp.kvcache.pool import NOT_FREE, NULL_BLOCK, BlockPool
 from kvsched_fp.progress import Progress
+from kvsched_fp.queues import WaitingQueue
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -64,8 +66,8 @@ class Canonicalizer:
             situation.num_to_come,
             tuple([self._request(state, request_id) for request_id in live]),
             tuple([number[request_id] for request_id in state.running]),
-            tuple([number[request_id] for request_id in state.waiting]),
-            tuple([number[request_id] for request_id in state.kv_holding_waiting]),
+            _places(state.waiting, number),
+            _places(state.kv_holding_waiting, number),
             self._in_flight(situation, number),
             self._scheduler(state, number),
             self._memory(state, live),
@@ -139,25 +141,34 @@ class Canonicalizer:
         pool, tables_of = state.kv.pool, state.kv.tables
         following = integers(pool.next_free)
         tables = [
-            (list(table.block_ids), table.num_cached_blocks)
+            [(list(table.block_ids), table.num_cached_blocks) for table in tables_of.get(request_id, ())]
             for request_id in live
-            for table in tables_of.get(request_id, ())
         ]
         # Indexed by block id; the last entry stands for `NOT_FREE`, which is -1.
         names = [_GONE] * (pool.num_blocks + 2)
         order = [int(NULL_BLOCK)]
         names[NULL_BLOCK] = 0
-        for block_ids, _ in tables:
+        for block_ids, _ in itertools.chain.from_iterable(tables):
             for block_id in block_ids:
                 if names[block_id] == _GONE:
                     names[block_id] = len(order)
                     order.append(block_id)
         _name_free(pool, following, names, order)
         return (
-            tuple([(tuple([names[block_id] for block_id in ids]), cached) for ids, cached in tables]),
+            tuple(
+                [
+                    tuple([(tuple([names[block_id] for block_id in ids]), cached) for ids, cached in held])
+                    for held in tables
+                ]
+            ),
             len(tables_of),
             _columns(pool, following, names, order),
         )
+
+
+def _places(queue: WaitingQueue, number: Mapping[RequestId, int]) -> Form:
+    """Give who waits, in order; going through an empty queue takes longer than asking whether it is."""
+    return tuple([number[request_id] for request_id in queue]) if len(queue) else ()
 
 
 def _name_free(pool: BlockPool, following: list[int], names: list[int], order: list[int]) -> None:

@@ -8,7 +8,7 @@ import multiprocessing
 import signal
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from ctypes import c_longlong
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
@@ -106,8 +106,7 @@ class Processes:
         """Deal the first frontier out."""
         for index, connection in enumerate(self._connections):
             share = list(situations[index :: len(self._connections)])
-            connection.send(("take", share))
-            self._sizes[index] = connection.recv()
+            self._sizes[index] = _ask(connection, "take", share)
 
     def expand(self, goals_left: Collection[str], tell: Tell) -> list[LevelPart]:
         """Expand the frontier."""
@@ -120,7 +119,7 @@ class Processes:
             ready = wait(waiting, POLL_SECONDS)
             for connection in waiting:
                 if connection in ready:
-                    parts[connection] = connection.recv()
+                    parts[connection] = _hear(connection)
             counts = self._counts[:]
             if not tell(sum(counts[::2]), sum(counts[1::2])):
                 self._must_end.value = 1
@@ -130,7 +129,7 @@ class Processes:
         """Say which keys of each part are new, and even the shares out."""
         for connection, accepted in zip(self._connections, numbers, strict=True):
             connection.send(("accept", accepted))
-        self._sizes = [connection.recv() for connection in self._connections]
+        self._sizes = [_hear(connection) for connection in self._connections]
         self._even_out()
 
     def _even_out(self) -> None:
@@ -142,11 +141,23 @@ class Processes:
                 return
             giver, taker = self._sizes.index(largest), self._sizes.index(smallest)
             count = min(largest - int(mean), int(mean) - smallest + 1)
-            self._connections[giver].send(("give", count))
-            moved = self._connections[giver].recv()
-            self._connections[taker].send(("take", moved))
-            self._sizes[taker] = self._connections[taker].recv()
+            moved = _ask(self._connections[giver], "give", count)
+            self._sizes[taker] = _ask(self._connections[taker], "take", moved)
             self._sizes[giver] -= count
+
+
+def _ask(connection: Connection, command: str, argument: object) -> Any:
+    """Ask a process for something and wait for the answer."""
+    connection.send((command, argument))
+    return _hear(connection)
+
+
+def _hear(connection: Connection) -> Any:
+    """Wait for the answer of a process. Raises `MemoryError` if it is no more: mostly, it had too much."""
+    try:
+        return connection.recv()
+    except (EOFError, ConnectionError):
+        raise MemoryError("a process of the search was ended from outside") from None
 
 
 def _serve(connection: Connection, task: Task, counts: Any, must_end: Any, index: int) -> None:
@@ -159,20 +170,17 @@ def _serve(connection: Connection, task: Task, counts: Any, must_end: Any, index
         counts[2 * index + 1] = part.num_moves
         return not must_end.value
 
-    while True:
-        try:
+    with suppress(EOFError, ConnectionError):  # nobody asks any more
+        while True:
             command, argument = connection.recv()
-        except EOFError:
-            return
-        match command:
-            case "expand":
-                connection.send(shard.expand(argument, go_on))
-                continue
-            case "give":
-                connection.send(shard.give(argument))
-                continue
-            case "accept":
-                shard.accept(argument)
-            case "take":
-                shard.take(argument)
-        connection.send(len(shard.frontier))
+            answer: object = None
+            match command:
+                case "expand":
+                    answer = shard.expand(argument, go_on)
+                case "give":
+                    answer = shard.give(argument)
+                case "accept":
+                    shard.accept(argument)
+                case "take":
+                    shard.take(argument)
+            connection.send(len(shard.frontier) if answer is None else answer)

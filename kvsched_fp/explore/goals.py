@@ -174,10 +174,11 @@ def _overtaken_grammar(move: Move) -> bool:
 def _adapter_kept_out(move: Move) -> bool:
     """Look for a step that skips a request whose adapter would be one too many."""
     state = move.after.state
-    loras = {request.lora for request in map(state.requests.__getitem__, state.running)} - {None}
-    return isinstance(move.outcome, SchedulerOutput) and any(
-        state.requests[request_id].lora not in {None, *loras} and len(state.running) < _num_rows(move)
-        for request_id in state.deferred
+    loras = {state.requests[request_id].lora for request_id in state.running} - {None}
+    if not isinstance(move.outcome, SchedulerOutput) or len(loras) != state.config.max_loras:
+        return False
+    return len(state.running) < _num_rows(move) and any(
+        state.requests[request_id].lora not in {None, *loras} for request_id in state.deferred
     )
 
 
@@ -199,14 +200,19 @@ def _urgent_first(move: Move) -> bool:
 
 
 def _held_prompt(move: Move) -> bool:
-    """Look for a step that leaves budget, a row and a waiting request."""
+    """Look for a step that leaves the next request behind, with budget, a row and blocks for it."""
     output, state = move.outcome, move.after.state
+    if not isinstance(output, SchedulerOutput) or not len(state.waiting):
+        return False
+    next_id = state.waiting.peek()
+    num_known = num_known_tokens(state.requests[next_id], state.progress[next_id])
     return (
-        isinstance(output, SchedulerOutput)
-        and 0 < output.total_num_scheduled_tokens < state.config.token_budget
+        0 < output.total_num_scheduled_tokens < state.config.token_budget
         and 0 < len(state.running) < _num_rows(move)
-        and len(state.waiting) > len(state.deferred)
-        and not output.preempted_request_ids
+        and num_known <= state.kv.pool.num_free_blocks * state.config.block_size
+        and next_id not in state.deferred
+        and state.pause_state is PauseState.UNPAUSED
+        and not _preemption(move)
     )
 
 

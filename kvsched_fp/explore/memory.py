@@ -20,3 +20,8 @@ def resident_bytes() -> int | None:
     except OSError:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
+
+
+def lacks_memory(max_bytes: int | None) -> bool:
+    """Tell whether this process has more than `max_bytes`; None is no limit."""
+    return max_bytes is not None and (resident_bytes() or 0) > max_bytes

@@ -11,6 +11,7 @@ import attrs
 from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.events import PauseState
 from kvsched_fp.explore.world import RequestKind, World
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 
 BASE = SchedulerConfig(
     max_model_len=6,
@@ -148,13 +149,13 @@ _WORLDS = (
             num_lookahead_tokens=1,
             drop_eagle_block=True,
             num_prefill_lookahead_tokens=1,
-            num_blocks=5,
+            num_blocks=6,
             max_model_len=8,
         ),
         kinds=(RequestKind(name="a", num_prompt_tokens=5, num_shared_tokens=4, max_tokens=3, count=3),),
         resets=(False,),
         aborts=True,
-        goals=("prefix-hit", "chunk", "drafts-accepted", "drafts-rejected", "full-pool", "reset-done"),
+        goals=("prefix-hit", "chunk", "preemption", "drafts-accepted", "drafts-rejected", "reset-done"),
     ),
     World(
         name="pause",
@@ -200,7 +201,7 @@ _WORLDS = (
         about="one adapter at a time, three rows",
         config=_with(max_loras=1, max_num_seqs=3, num_blocks=6),
         kinds=(
-            RequestKind(name="x", num_prompt_tokens=2, max_tokens=2, lora_id=1, count=2),
+            RequestKind(name="x", num_prompt_tokens=2, max_tokens=3, lora_id=1),
             RequestKind(name="y", num_prompt_tokens=2, max_tokens=2, lora_id=2),
             RequestKind(name="a", num_prompt_tokens=2, max_tokens=2),
         ),
@@ -231,7 +232,7 @@ _WORLDS = (
         config=BASE,
         kinds=(
             RequestKind(name="s", num_prompt_tokens=2, max_tokens=2, num_inputs=1),
-            RequestKind(name="a", num_prompt_tokens=3, max_tokens=2, count=2),
+            RequestKind(name="a", num_prompt_tokens=3, max_tokens=3),
         ),
         aborts=True,
         resets=(True,),
@@ -245,6 +246,42 @@ _WORLDS = (
         resets=(True,),
         aborts=True,
         goals=("preemption", "resumed", "prefix-hit", "eviction", "reset-done", "abort-in-flight"),
+    ),
+    World(
+        name="limits",
+        about="two groups of layers, a watermark, a long-prefill threshold, fewer active than rows",
+        config=_with(
+            kv_cache_groups=(FullAttentionSpec(block_size=2), FullAttentionSpec(block_size=2)),
+            num_blocks=8,
+            watermark=0.15,
+            long_prefill_token_threshold=2,
+            max_num_seqs=3,
+            max_num_active_seqs=2,
+        ),
+        kinds=(
+            RequestKind(name="a", num_prompt_tokens=5, num_shared_tokens=4, max_tokens=2, count=2),
+            RequestKind(name="b", num_prompt_tokens=2, max_tokens=3),
+        ),
+        aborts=True,
+        goals=("batch", "chunk", "preemption", "resumed", "prefix-hit", "shared-block", "eviction"),
+    ),
+    World(
+        name="hash-ahead",
+        about="hashes that cover the token behind their block, drafts, and two steps in flight",
+        config=_with(
+            async_scheduling=True,
+            num_spec_tokens=1,
+            num_lookahead_tokens=1,
+            num_prefill_lookahead_tokens=1,
+            num_hash_lookahead_tokens=1,
+            num_blocks=5,
+            max_model_len=7,
+        ),
+        kinds=(RequestKind(name="a", num_prompt_tokens=3, num_shared_tokens=3, max_tokens=4, count=2),),
+        max_in_flight=2,
+        aborts=True,
+        resets=(True,),
+        goals=("two-in-flight", "prefix-hit", "preemption", "drafts-accepted", "runs-with-dropped"),
     ),
     World(
         name="pipeline",

@@ -27,6 +27,7 @@ from kvsched_fp.explore.findings import (
     fault_of,
 )
 from kvsched_fp.explore.goals import GOALS
+from kvsched_fp.explore.memory import lacks_memory
 from kvsched_fp.explore.moves import Moves, StepFunction
 from kvsched_fp.explore.shard import SITUATION_ITSELF, LevelPart, Shard, Task
 from kvsched_fp.explore.situation import initial_situation
@@ -61,7 +62,8 @@ def explore(
         world=world,
         step=step,
         checks=checks,
-        max_bytes=None if limits.max_bytes is None else limits.max_bytes // num_jobs,
+        # Several processes have one beside them, which knows all keys.
+        max_bytes=None if limits.max_bytes is None else limits.max_bytes // (num_jobs + (num_jobs > 1)),
     )
     with ExitStack() as stack:
         return _Search(task, limits, tell).run(num_jobs, stack, starting)
@@ -101,6 +103,8 @@ class _Search:
         while crew.num_to_expand:
             if self._depth == self._limits.max_depth:
                 return self._end(Ending.DEPTH_LIMIT)
+            if lacks_memory(self._task.max_bytes):
+                return self._end(Ending.MEMORY_LIMIT)
             if isinstance(crew, OneShard) and num_jobs > 1:
                 crew = self._deal_out(crew.shard, num_jobs, stack, starting)
             ended = self._explore_level(crew)

@@ -14,7 +14,7 @@ import attrs
 from kvsched_fp.explore.canonical import Canonicalizer
 from kvsched_fp.explore.findings import Fault, fault_of
 from kvsched_fp.explore.goals import GOALS, Move
-from kvsched_fp.explore.memory import resident_bytes
+from kvsched_fp.explore.memory import lacks_memory
 from kvsched_fp.explore.moves import Moves, StepFunction
 from kvsched_fp.explore.situation import Situation
 from kvsched_fp.explore.standstill import StandstillFinder
@@ -116,9 +116,7 @@ class Shard:
         return part
 
     def _must_end(self, part: LevelPart, go_on: Callable[[LevelPart], bool]) -> bool:
-        max_bytes = self._task.max_bytes
-        if max_bytes is not None:
-            part.lacks_memory = (resident_bytes() or 0) > max_bytes
+        part.lacks_memory = lacks_memory(self._task.max_bytes)
         part.was_told_to_end = not go_on(part)
         return part.lacks_memory or part.was_told_to_end
 
@@ -132,7 +130,7 @@ class Shard:
                 after, outcome = self._moves.follow(situation, event, step)
                 if checks:
                     check_full_step(situation.state, event, after.state, outcome)
-                new_key = self._canonicalizer.key(after)
+                new_key = self._key_of(after)
                 if new_key not in met:
                     if checks:
                         check_full(after.state)
@@ -154,6 +152,15 @@ class Shard:
             if self._goals_left:
                 self._note_goals(part, Move(situation, event, after, outcome))
         return None
+
+    def _key_of(self, situation: Situation) -> bytes:
+        """Give the key of what came of a move; where it has none, an invariant says best what is wrong."""
+        try:
+            return self._canonicalizer.key(situation)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            if self._task.checks:
+                check_full(situation.state)
+            raise
 
     def _note_goals(self, part: LevelPart, move: Move) -> None:
         reached = [name for name in self._goals_left if GOALS[name].is_reached(move)]

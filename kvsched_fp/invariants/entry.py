@@ -171,6 +171,8 @@ class StateInvariant:
     """What goes wrong where it does not, or why it must hold."""
     predicate: Callable[[SchedulerState], str | None]
     """The evidence against it, or None."""
+    reports: tuple[str, ...] = ()
+    """Public reports of bugs that break it."""
 
 
 @attrs.frozen
@@ -191,6 +193,8 @@ class StepInvariant:
     """The kinds of event that it is about."""
     predicate: Callable[[Step], str | None]
     """The evidence against it, or None."""
+    reports: tuple[str, ...] = ()
+    """Public reports of bugs that break it."""
 
 
 Invariant: TypeAlias = StateInvariant | StepInvariant
@@ -198,10 +202,10 @@ Invariant: TypeAlias = StateInvariant | StepInvariant
 
 
 def state_invariant(
-    invariant_id: str, cost: Cost, sentence: str, why: str
+    invariant_id: str, cost: Cost, sentence: str, why: str, *, reports: tuple[str, ...] = ()
 ) -> Callable[[Callable[[SchedulerState], str | None]], StateInvariant]:
     """Make the decorated predicate an entry of scope *state*."""
-    return lambda predicate: StateInvariant(invariant_id, cost, sentence, why, predicate)
+    return lambda predicate: StateInvariant(invariant_id, cost, sentence, why, predicate, reports)
 
 
 def step_invariant(
@@ -210,6 +214,7 @@ def step_invariant(
     sentence: str,
     why: str,
     *events: type[Event],
+    reports: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Step], str | None]], StepInvariant]:
     """Make the decorated predicate an entry of scope *step*, about `events`."""
-    return lambda predicate: StepInvariant(invariant_id, cost, sentence, why, events, predicate)
+    return lambda predicate: StepInvariant(invariant_id, cost, sentence, why, events, predicate, reports)

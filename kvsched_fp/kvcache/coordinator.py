@@ -23,7 +23,9 @@ Upstream: `v1/core/kv_cache_coordinator.py`, `v1/core/single_type_kv_cache_manag
 `v1/core/block_pool.py::cache_full_blocks`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import attrs
 from immutables import Map
@@ -145,6 +147,12 @@ def release_blocks(kv: OpenKVCache, request_id: RequestId) -> None:
     """Give back all blocks of a request, group by group, the tail first: it is evicted first."""
     for table in kv.tables.pop(request_id, ()):
         kv.pool.release(reversed(table.block_ids), enable_caching=kv.config.enable_prefix_caching)
+
+
+def count_reclaimable(kv: OpenKVCache, request_ids: Iterable[RequestId]) -> int:
+    """Count the blocks that become free if all of these requests give theirs back."""
+    tables = [table for request_id in request_ids for table in kv.tables.get(request_id, ())]
+    return kv.pool.count_held_only_by(Counter(chain.from_iterable(table.block_ids for table in tables)))
 
 
 def cache_full_blocks(

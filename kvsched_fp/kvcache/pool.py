@@ -23,7 +23,7 @@ and closed into a new pool; it never escapes the public function that opened it.
 Upstream: `v1/core/block_pool.py::BlockPool`, `v1/core/kv_cache_utils.py::FreeKVCacheBlockQueue`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -169,6 +169,13 @@ class OpenPool:
         """Count the blocks that nobody holds: taking them over shortens the free list."""
         ref_counts = self._ref_counts
         return sum(ref_counts[block_id >> SHIFT][block_id & MASK] == 0 for block_id in block_ids)
+
+    def count_held_only_by(self, num_entries: Mapping[int, int]) -> int:
+        """Count the blocks that nobody holds but these table entries: so many would become free."""
+        ref_counts = self._ref_counts
+        return sum(
+            ref_counts[block_id >> SHIFT][block_id & MASK] == num for block_id, num in num_entries.items()
+        )
 
     def take(self, num_blocks: int) -> tuple[tuple[BlockId, ...], list[BlockKey]]:
         """Take blocks from the front of the free list, each with one reference.

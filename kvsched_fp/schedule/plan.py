@@ -54,6 +54,7 @@ class Plan(OpenState):
         "scheduled_resumed",
         "scheduled_running",
         "scheduled_spec_token_ids",
+        "someone_lacks_blocks",
         "someone_preempted",
         "token_budget",
     )
@@ -87,6 +88,7 @@ class Plan(OpenState):
         self.lora_ids: set[int] = set()
         self.drafts_needed = not config.can_skip_drafts
         self.someone_preempted = False
+        self.someone_lacks_blocks = False
         self.prefill_scheduled = False
         self.prefill_admitted = False
         self.capacity_bound = state.prefill_capacity_bound
@@ -126,6 +128,9 @@ class Plan(OpenState):
 
     def passed_over(self, request_id: RequestId) -> None:
         """Hear that a running request gets nothing; for `explain`."""
+
+    def kept_waiting(self, request_id: RequestId) -> None:
+        """Hear that a running request waits for blocks and preempts nobody; for `explain`."""
 
     def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
         """Hear that a victim is about to make room for `num_new_tokens` of another; for `explain`."""

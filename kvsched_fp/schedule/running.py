@@ -9,19 +9,21 @@ Rules
 [S-RUN-03] A request that gets nothing is passed over; the ones behind it go on.
 [S-RUN-04] While prompts are held back, a request in the middle of its prompt is passed over.
 [S-RUN-05] When its blocks do not fit, others are preempted until they do [S-PRE-06].
-[S-RUN-06] When the request itself was preempted, the phase ends (FCFS: nothing behind it is left), or
-    goes on with the next one (priority: those are more important and may fit now).
+[S-RUN-06] When the request itself was preempted, the phase goes on with the next one: by priority, those
+    behind it are more important and may fit now; in FCFS, none is left behind it.
 [S-RUN-07] A request is passed over once it is sure to reach `max_tokens` with what is in flight. Of its
     placeholders one counts as sure, since the others may be drafts that are rejected; so where more than
     two steps are in flight, some steps too many are planned.
 [S-RUN-08] With asynchronous scheduling and V2, a request is decoded again only after as many steps as the
     pipeline has stages.
 [S-RUN-09] Drafts are used up by the step that could verify them, whether or not it does.
+[S-RUN-10] Cut as in [S-RUN-02], a prompt of `max_model_len` tokens that comes in pieces never has its last
+    token computed (deviation D-06). Without the quirk it has, in a step of its own.
 
 Upstream: the running loop of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
 
-from kvsched_fp.config import SchedulingPolicy
+from kvsched_fp.config import Quirk
 from kvsched_fp.kvcache.allocation import append_slots
 from kvsched_fp.progress import Progress, num_known_tokens
 from kvsched_fp.request import Request
@@ -48,9 +50,7 @@ def schedule_running(plan: Plan) -> None:
         if block_ids is None:
             block_ids, cursor = append_slots_by_preemption(plan, cursor, num_new_tokens)  # [S-RUN-05]
         if block_ids is None:
-            if plan.config.policy is SchedulingPolicy.FCFS:
-                break  # [S-RUN-06]
-            continue
+            continue  # [S-RUN-06]
         plan.scheduled_running.append(request_id)
         plan.prefill_scheduled |= progress.is_prefill_chunk
         plan.give(request_id, num_new_tokens, block_ids)
@@ -88,9 +88,18 @@ def _num_new_tokens(plan: Plan, request: Request, progress: Progress) -> int:
         plan.input_budget - plan.draft_slots,
         plan.config.max_model_len - num_computed_tokens - plan.num_sampled_tokens,
     )
+    if num_new_tokens <= 0:
+        return _num_last_prompt_tokens(plan, request, num_computed_tokens)
     if plan.config.num_prefill_lookahead_tokens:
         return without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
-    return max(num_new_tokens, 0)
+    return num_new_tokens
+
+
+def _num_last_prompt_tokens(plan: Plan, request: Request, num_computed_tokens: int) -> int:
+    """Give 1 for a request that lacks the last token of a prompt of `max_model_len` [S-RUN-10], else 0."""
+    config = plan.config
+    is_last = num_computed_tokens + 1 == request.num_prompt_tokens == config.max_model_len
+    return int(is_last and Quirk.LEAVES_LAST_PROMPT_TOKEN not in config.quirks)
 
 
 def _verify_drafts(plan: Plan, request: Request, progress: Progress, num_new_tokens: int) -> None:

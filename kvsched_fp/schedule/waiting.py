@@ -2,8 +2,9 @@
 
 Rules
 -----
-[S-WAIT-01] There is no waiting phase in a step that preempted, nor while everything is paused; such a step
-    notes nothing about capacity either [S-WAIT-11].
+[S-WAIT-01] There is no waiting phase in a step that preempted, nor in one in which a running request lacks
+    blocks [S-PRE-07], nor while everything is paused; such a step notes nothing about capacity either
+    [S-WAIT-11].
 [S-WAIT-02] Requests that hold blocks are served before all others, and are the only ones served while
     new requests are paused.
 [S-WAIT-03] The phase ends when a budget or the number of active requests is used up. Sessions that wait for
@@ -61,8 +62,10 @@ class _Outcome(enum.Enum):
 
 def schedule_waiting(plan: Plan) -> None:
     """Run the phase."""
-    if plan.someone_preempted or plan.pause_state is PauseState.PAUSED_ALL:
+    if plan.someone_preempted or plan.someone_lacks_blocks:
         return  # [S-WAIT-01]
+    if plan.pause_state is PauseState.PAUSED_ALL:
+        return
     plan.count_loras()
     skipped: dict[str, list[QueueEntry]] = {"waiting": [], "kv_holding_waiting": []}
     while plan.has_budget:

@@ -15,7 +15,7 @@ from kvsched_fp.testing.checking import check_scheduler, scheduler_machine
 from kvsched_fp.testing.features import EVERYTHING, Feature
 from kvsched_fp.testing.machine import SchedulerMachine
 from kvsched_fp.testing.parting import Parting, SchedulersDiffer
-from kvsched_fp.testing.profiles import PROFILES
+from kvsched_fp.testing.profiles import PROFILES, Profile
 from kvsched_fp.testing.pure import PureAdapter
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "CallAdapter",
     "Feature",
     "Parting",
+    "Profile",
     "PureAdapter",
     "SchedulerMachine",
     "SchedulersDiffer",

@@ -12,7 +12,7 @@ from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.live_judge import MAX_SECONDS, shrink_parting
 from kvsched_fp.testing.machine import SchedulerMachine, Tally
 from kvsched_fp.testing.parting import SchedulersDiffer
-from kvsched_fp.testing.profiles import choose_profile
+from kvsched_fp.testing.profiles import Profile, choose_profile
 from kvsched_fp.testing.reporting import report
 
 DEFAULT_TRACE_DIR = Path(".kvsched-fp")
@@ -22,14 +22,15 @@ DEFAULT_TRACE_DIR = Path(".kvsched-fp")
 def scheduler_machine(
     adapter: Adapter,
     *,
-    profile: str = "ci",
+    profile: str | Profile = "ci",
     trace_dir: Path | str | None = DEFAULT_TRACE_DIR,
     name: str | None = None,
 ) -> type[SchedulerMachine]:
     """Make the state machine that tests a scheduler. Its `TestCase`, for pytest and unittest, runs it.
 
-    `profile` is one of `PROFILES`. The trace of a difference goes into `trace_dir`, under `name`, which is
-    that of the adapter if not given; None writes none. Raises `InvalidConfig` for another profile.
+    `profile` is the name of one of `PROFILES`, or one of one's own. The trace of a difference goes into
+    `trace_dir`, under `name`, which is that of the adapter if not given; None writes none. Raises
+    `InvalidConfig` for another profile.
     """
     choose_profile(profile)
     name = name or str(getattr(adapter, "name", type(adapter).__name__))
@@ -53,7 +54,7 @@ def scheduler_machine(
 def check_scheduler(
     adapter: Adapter,
     *,
-    profile: str = "ci",
+    profile: str | Profile = "ci",
     trace_dir: Path | str | None = DEFAULT_TRACE_DIR,
     name: str | None = None,
 ) -> None:
@@ -68,7 +69,7 @@ def check_scheduler(
 
 
 def run_machine(
-    machine: type[SchedulerMachine], profile: str = "ci", *, max_seconds: float = MAX_SECONDS
+    machine: type[SchedulerMachine], profile: str | Profile = "ci", *, max_seconds: float = MAX_SECONDS
 ) -> None:
     """Run a state machine for as long as a profile says, batch by batch.
 

@@ -15,12 +15,13 @@ from kvsched_fp.config import RunnerType, SchedulerConfig
 from kvsched_fp.errors import InvalidInputError
 from kvsched_fp.events import AddRequest, Event, Schedule, StepResult, Update
 from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.request import Request
 from kvsched_fp.state import SchedulerState
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.duel import play
 from kvsched_fp.testing.features import Feature, fits
 from kvsched_fp.testing.parting import Parting
-from kvsched_fp.testing.strategies.outside import free_ids, sampling_rows
+from kvsched_fp.testing.strategies.outside import free_ids, has_room, sampling_rows
 from kvsched_fp.trace.shrink import Judge, fit, shrink
 
 MAX_SECONDS = 30.0
@@ -89,7 +90,7 @@ class EngineFit:
             case Schedule() if len(state.in_flight) >= self._max_in_flight(state.config):
                 return None
             case AddRequest(request):
-                return fitting if self._may_be_added(state, request.request_id) else None
+                return fitting if self._may_be_added(state, request) else None
         return fitting
 
     def _max_in_flight(self, config: SchedulerConfig) -> int:
@@ -114,9 +115,10 @@ class EngineFit:
             rows[request_id] = tokens if Feature.BURSTS in self._allowed else tokens[:num_most]
         return attrs.evolve(result, sampled_token_ids=rows)
 
-    def _may_be_added(self, state: SchedulerState, request_id: RequestId) -> bool:
+    def _may_be_added(self, state: SchedulerState, request: Request) -> bool:
+        request_id = request.request_id
         is_new = request_id not in self._seen
         self._seen.add(request_id)
-        if is_new or request_id in state.requests:
-            return True
-        return Feature.REUSED_IDS in self._allowed and bool(free_ids(state, [request_id]))
+        if request_id in state.requests:
+            return has_room(state, request)
+        return is_new or (Feature.REUSED_IDS in self._allowed and bool(free_ids(state, [request_id])))

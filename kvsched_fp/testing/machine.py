@@ -54,7 +54,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         super().__init__()
         self._duel: Duel | None = None
         self._outside: Outside
-        self._parted = False
+        self._is_whole = True
         self._most_used = 0.0
         self._num_preemptions = 0
 
@@ -62,9 +62,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, data: st.DataObject) -> None:
         """Begin in a small world."""
         world: World = data.draw(rough_worlds(self.adapter.features), label="world")
-        world = attrs.evolve(world, config=self.adapter.adapt_config(world.config))
+        config = self.adapter.adapt_config(world.config)
+        most = max(world.max_in_flight, config.pipeline_parallel_size + int(config.async_scheduling))
+        world = attrs.evolve(world, config=config, max_in_flight=most)
         self._outside = Outside(world)
-        self._duel = Duel(self.adapter, world.config)
+        self._duel = Duel(self.adapter, config)
         self.tally.num_runs += 1
         for _ in range(data.draw(st.integers(1, 3), label="requests at once")):
             self._apply(data.draw(self._outside.events_of(AddRequest, self._duel.state), label="event"))
@@ -94,15 +96,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Let both do an event, and the drafts that follow it."""
         assert self._duel is not None
         pending: Event | None = event
+        self._is_whole = False
         while pending is not None:
             before = self._duel.state
             parting = self._duel.play(pending)
             if parting is not None:
-                self._parted = True
                 raise report(parting, self.trace_dir, type(self).__name__)
             self._outside.observe(before, pending, self._duel.state)
             self._watch()
             pending = self._outside.take_due()
+        self._is_whole = True
 
     def _watch(self) -> None:
         """Tell Hypothesis what came up, and keep what it is to aim for."""
@@ -122,7 +125,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self._duel is None:
             return
         try:
-            for _ in range(0 if self._parted else MAX_WAYS_OUT):
+            for _ in range(MAX_WAYS_OUT if self._is_whole else 0):
                 way_out = self._outside.way_out(self._duel.state)
                 if way_out is None:
                     break

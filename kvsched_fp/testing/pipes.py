@@ -62,18 +62,22 @@ class LineProcess:
         deadline = time.monotonic() + self._timeout
         self._send(f"{line}\n".encode(), deadline)
         while b"\n" not in self._unread:
-            if len(self._unread) > self._max_line_bytes:
-                raise self._fail(f"answered a line of more than {self._max_line_bytes} bytes")
+            self._refuse_long_line(self._unread)
             self._wait(self._output, selectors.EVENT_READ, deadline)
             chunk = os.read(self._output, _CHUNK_BYTES)
             if not chunk:
                 raise self._fail(self._how_it_died())
             self._unread += chunk
         answer, _, self._unread = self._unread.partition(b"\n")
+        self._refuse_long_line(answer)
         try:
             return answer.decode("utf-8")
         except UnicodeDecodeError:
             raise self._fail(f"answered {shorten(answer)}, which is not UTF-8") from None
+
+    def _refuse_long_line(self, line: bytes) -> None:
+        if len(line) > self._max_line_bytes:
+            raise self._fail(f"answered a line of more than {self._max_line_bytes} bytes")
 
     def _send(self, data: bytes, deadline: float) -> None:
         while data:

@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Add the test."""
     if any(config.getoption(option) for option in _OPTIONS):
-        items.insert(0, SchedulerItem.from_parent(session, name="kvsched-fp"))
+        items.insert(0, SchedulerItem.from_parent(session, name="scheduler", nodeid="kvsched-fp"))
 
 
 class SchedulerItem(pytest.Item):

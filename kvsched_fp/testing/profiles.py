@@ -1,11 +1,5 @@
 """How long to search.
 
-| profile | runs | rules per run | which runs |
-|---|---|---|---|
-| `quick` | 90 | 20 | others each time; while one is at work |
-| `ci` | 450 | 20 | always the same ones |
-| `deep` | 9,000 | 30 | others each time; for a night |
-
 A rule is one event, or a few steps in a row. The runs come in batches, each a search of its own: after
 ten runs Hypothesis spends most of its time on variations of runs that it has seen, which find few new
 situations. Every tenth batch is larger, so that Hypothesis can aim for what the machine tells it to.
@@ -69,8 +63,10 @@ PROFILES: Mapping[str, Profile] = {
 """The profiles by name."""
 
 
-def choose_profile(name: str) -> Profile:
-    """Give a profile. Raises `InvalidConfig` for a name that is none."""
+def choose_profile(name: str | Profile) -> Profile:
+    """Give a profile by its name. Raises `InvalidConfig` for a name that is none."""
+    if isinstance(name, Profile):
+        return name
     if name not in PROFILES:
         raise InvalidConfig("profile", name, " or ".join(map(repr, PROFILES)))
     return PROFILES[name]

@@ -140,7 +140,8 @@ def _describe_request(request: Request) -> str:
         for field in attrs.fields(type(record)):
             value = getattr(record, field.name)
             if value != getattr(plain_record, field.name) and field.name not in _ALREADY_SHOWN:
-                shown.append(f"{field.name} {shorten(plain(value))}")
+                value = sorted(value) if isinstance(value, frozenset) else plain(value)
+                shown.append(f"{field.name} {shorten(value)}")
     return ", ".join(shown)
 
 
@@ -197,7 +198,7 @@ def _describe_emitted(emitted: Emitted) -> str:
         for output in client.outputs
     ]
     if emitted.kv_events:
-        parts.append(f"{len(emitted.kv_events)} events of the prefix cache")
+        parts.append(f"events of the prefix cache: {len(emitted.kv_events)}")
     return ", ".join(parts) or "nobody hears anything"
 
 

@@ -17,7 +17,14 @@ order carries nothing.
 import json as json_format
 from typing import Any, TypeAlias
 
-from kvsched_fp.config import RunnerType, SchedulerConfig, SchedulingPolicy, SpecDecodeMetricsLevel
+from kvsched_fp.config import (
+    ALL_QUIRKS,
+    Quirk,
+    RunnerType,
+    SchedulerConfig,
+    SchedulingPolicy,
+    SpecDecodeMetricsLevel,
+)
 from kvsched_fp.errors import InvalidConfig
 from kvsched_fp.events import (
     AddRequest,
@@ -138,6 +145,7 @@ CONFIG = record(
     num_hash_lookahead_tokens=unless(0, INTEGER),
     drop_eagle_block=unless(False, BOOLEAN),
     spec_decode_metrics=unless(SpecDecodeMetricsLevel.NONE, enum_of(SpecDecodeMetricsLevel)),
+    quirks=unless(ALL_QUIRKS, tuple_of(enum_of(Quirk))),
 )
 
 

@@ -247,7 +247,8 @@ def _with_automatons(observed: Any) -> SchedulerState:
     """Give the state of now with the grammars that the history handed in, behind whatever they are."""
     state: SchedulerState = observed.state
     for request_id, progress in state.progress.items():
-        structured = observed.requests[request_id].structured_output_request
+        request = observed.requests.get(request_id)
+        structured = None if request is None else request.structured_output_request
         if structured is None or structured.grammar is None:
             continue
         answer = structured.grammar

@@ -1,4 +1,4 @@
-"""A fault planted into what else the real scheduler does is seen by its shadow, in the field where it shows."""
+"""A fault planted into what else the real scheduler does is seen by its shadow, where it shows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +157,7 @@ FAULTS: dict[str, tuple[Callable[[], type], str]] = {
     "events": (a_preemption_at_another_time, "events"),
     "pooling": (pooled_requests_stay, ""),
 }
-"""By what it belongs to: the fault, and a word in the path of the first difference (any, if it is empty)."""
+"""By what it belongs to: the fault, and a word in the path of the first difference, if it has one place."""
 
 
 def shadow_of(fault: type, real: type, **options: Any) -> Callable[..., Any]:

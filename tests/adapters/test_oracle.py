@@ -43,11 +43,39 @@ def test_identical(seed: int) -> None:
     assert difference is None, str(difference)
 
 
-def test_shows_every_attribute(config: SchedulerConfig) -> None:
+ENGINES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "asynchronous": {"async_scheduling": True, "pipeline_parallel_size": 2},
+    "drafts": {
+        "num_spec_tokens": 2,
+        "num_lookahead_tokens": 2,
+        "num_spec_tokens_per_batch_size": ((1, 2, 2), (4, 9, 1)),
+        "num_prefill_lookahead_tokens": 1,
+        "drop_eagle_block": True,
+        "spec_decode_metrics": "summary",
+    },
+    "hashes that look ahead": {
+        "num_spec_tokens": 2,
+        "num_prefill_lookahead_tokens": 1,
+        "num_hash_lookahead_tokens": 1,
+    },
+    "pooling": {"runner_type": "pooling", "max_loras": 1},
+    "encoder only": {
+        "runner_type": "encoder_only",
+        "data_parallel_size": 2,
+        "prefill_schedule_interval": 4,
+    },
+    "diffusion": {"runner_type": "diffusion", "num_spec_tokens": 4, "async_scheduling": True},
+}
+"""Engines by what they do besides, as changes of the configuration."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_shows_every_attribute(config: SchedulerConfig, engine: str) -> None:
     """Every public attribute of the real scheduler can be read, and at the start has the same value."""
     from tests.adapters.pairs import build_pair, plain
 
-    real, oracle = build_pair(config)
+    real, oracle = build_pair(attrs.evolve(config, **ENGINES[engine]))
     objects = {"waiting", "kv_holding_waiting", "kv_cache_manager", "encoder_cache_manager"}
     names = [name for name in vars(real.scheduler) if not name.startswith("_") and name not in objects]
     other = {"kv_event_publisher", "structured_output_manager", "vllm_config"}

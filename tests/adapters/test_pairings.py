@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kvsched_fp import Request, SamplingParams, SchedulerConfig, add_request, initial_state, schedule
 from kvsched_fp.kvcache.kv_events import BlockStored
-from kvsched_fp.outputs import PrefixCacheStats, SchedulerOutput, SchedulerStats
+from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.outputs import PrefixCacheStats, SchedulerOutput, SchedulerStats, SpecDecodingStats
+from kvsched_fp.progress import RequestEvent, RequestEventType, RequestSpecDecodeMetrics
 
 pytestmark = pytest.mark.usefixtures("_reference")
 
@@ -36,13 +39,44 @@ def test_a_step_comes_back(output: SchedulerOutput) -> None:
     assert output == STEP.to_ours(to_theirs(output), step_id=output.step_id)
 
 
+def test_a_step_with_features_comes_back(output: SchedulerOutput) -> None:
+    """So it is with drafts, grammars, and what a pipeline sends ahead."""
+    from kvsched_fp.adapters.vllm.pairings import STEP
+
+    rows = attrs.evolve(output.scheduled_cached_requests, new_token_ids=((1, 2), ()))
+    output = attrs.evolve(
+        output,
+        scheduled_cached_requests=rows,
+        scheduled_spec_token_ids=OrderedMap({"b": (3, -1), "a": (4,)}),
+        num_spec_tokens_to_schedule=2,
+        skip_drafts=True,
+        has_structured_output_requests=True,
+        pending_structured_output_tokens=True,
+        num_invalid_spec_tokens=OrderedMap({"b": 1}),
+    )
+
+    assert output == STEP.to_ours(to_theirs(output), step_id=output.step_id)
+
+
 def test_figures_come_back() -> None:
     """The scheduler's figures are the same in both directions."""
     from kvsched_fp.adapters.vllm.pairings import SCHEDULER_STATS
 
-    stats = SchedulerStats(1, 2, 3, 0.5, PrefixCacheStats(reset=True, requests=4, hits=5))
+    drafts = SpecDecodingStats(2, 3, 4, 1, (1, 0), (2, 2))
+    stats = SchedulerStats(1, 2, 3, 0.5, PrefixCacheStats(reset=True, requests=4, hits=5), drafts)
 
     assert stats == SCHEDULER_STATS.to_ours(SCHEDULER_STATS.to_theirs(stats))
+
+
+def test_what_happened_to_a_request_comes_back() -> None:
+    """Events and the metrics of drafts are the same in both directions."""
+    from kvsched_fp.adapters.vllm.pairings import REQUEST_EVENT, SPEC_DECODE_METRICS
+
+    metrics = RequestSpecDecodeMetrics(2, (1, 0, 3), 7, (0, 2, 2, 2), (1, 2, 2, 2))
+    events = [RequestEvent(kind, 0.5) for kind in RequestEventType]
+
+    assert metrics == SPEC_DECODE_METRICS.to_ours(SPEC_DECODE_METRICS.to_theirs(metrics))
+    assert events == [REQUEST_EVENT.to_ours(REQUEST_EVENT.to_theirs(event)) for event in events]
 
 
 def test_names_of_blocks_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +85,7 @@ def test_names_of_blocks_are_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES", raising=False)
     stored = BlockStored((bytes(range(32)),), None, (1, 2), 2, (None,), 0)
-    written = BLOCK_STORED.to_theirs(stored, medium="GPU", lora_id=None, lora_name=None)
+    written = BLOCK_STORED.to_theirs(stored, medium="GPU")
 
     assert (bytes(range(24, 32)),) == BLOCK_STORED.to_ours(written).block_hashes
 

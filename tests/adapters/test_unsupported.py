@@ -162,7 +162,7 @@ def test_reasoning(config: SchedulerConfig) -> None:
 
 @pytest.mark.parametrize("kind", ["AsyncOracleScheduler", "AsyncShadowScheduler"])
 def test_half_asynchronous_pipelines(config: SchedulerConfig, kind: str) -> None:
-    """An asynchronous class under a configuration that is not would still send tokens to the first stage."""
+    """An asynchronous class under a configuration that is not would still send tokens ahead."""
     real = real_scheduler(attrs.evolve(config, pipeline_parallel_size=2))
 
     with pytest.raises(UnsupportedFeature, match="pipeline"):

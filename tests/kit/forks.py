@@ -3,6 +3,8 @@
 Importing this module imports vLLM.
 """
 
+# ruff: noqa: D102  the docstring of the class says what its method does differently
+
 from collections.abc import Iterable
 from typing import Any
 

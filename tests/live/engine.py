@@ -1,11 +1,12 @@
 """Run a whole vLLM engine on a CPU with one of four schedulers, and print the tokens it made as JSON.
 
     VLLM_TARGET_DEVICE=cpu python -m tests.live.engine {real,oracle,shadow,recording}
-        [--requests 200] [--trace FILE]
+        [--requests 200] [--trace FILE] [--synchronous] [--drafts 3]
 
-The model is tiny and has dummy weights, the same in every run; sampling is greedy, so that equal decisions
-give equal tokens. Prompts have mixed lengths and share prefixes, some requests are aborted on the way, and
-the pool is so small that requests are preempted.
+It schedules asynchronously, as is vLLM's default, unless told otherwise; drafts are made from n-grams of
+what is known. The model is tiny and has dummy weights, the same in every run; sampling is greedy, so that
+equal decisions give equal tokens. Prompts have mixed lengths and share prefixes, some requests are aborted
+on the way, and the pool is so small that requests are preempted.
 """
 
 import argparse
@@ -44,7 +45,7 @@ ABORT_EVERY = 9
 """Of so many requests, one is aborted."""
 
 
-def make_engine(scheduler: str) -> Any:
+def make_engine(scheduler: str, *, is_async: bool, num_drafts: int) -> Any:
     """Start an engine in this process."""
     # The wheel of torchvision does not match every torch, and a text model does not need it.
     sys.modules["torchvision"] = None  # type: ignore[assignment]
@@ -53,6 +54,8 @@ def make_engine(scheduler: str) -> Any:
     from vllm import EngineArgs, LLMEngine
 
     _spread_dummy_weights()
+    if is_async:
+        _stay_asynchronous()
     folder = Path(tempfile.mkdtemp())
     (folder / "config.json").write_text(json.dumps(MODEL))
     arguments = EngineArgs(
@@ -66,11 +69,37 @@ def make_engine(scheduler: str) -> Any:
         max_num_batched_tokens=96,
         block_size=32,
         num_gpu_blocks_override=20,
-        async_scheduling=False,
+        async_scheduling=is_async,
+        speculative_config=_drafter(num_drafts),
         disable_log_stats=False,
         scheduler_cls=SCHEDULERS[scheduler],
     )
     return LLMEngine.from_engine_args(arguments)
+
+
+def _stay_asynchronous() -> None:
+    """Let the CPU be asked for asynchronous scheduling: vLLM switches it off there, as not required."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    update = CpuPlatform.check_and_update_config.__func__
+
+    def update_and_stay(cls: Any, vllm_config: Any) -> None:
+        asked = vllm_config.scheduler_config.async_scheduling
+        update(cls, vllm_config)
+        vllm_config.scheduler_config.async_scheduling = asked
+
+    CpuPlatform.check_and_update_config = classmethod(update_and_stay)
+
+
+def _drafter(num_drafts: int) -> dict[str, Any] | None:
+    if num_drafts == 0:
+        return None
+    return {
+        "method": "ngram",
+        "num_speculative_tokens": num_drafts,
+        "prompt_lookup_min": 1,
+        "prompt_lookup_max": 3,
+    }
 
 
 def _spread_dummy_weights() -> None:
@@ -110,6 +139,7 @@ def serve(engine: Any, num_requests: int) -> dict[str, Any]:
     from vllm import SamplingParams
 
     scheduler = engine.engine_core.engine_core.scheduler
+    accepted = count_accepted_drafts(scheduler)
     to_come = [(f"r{index}", prompt) for index, prompt in enumerate(draw_prompts(num_requests))]
     tokens: dict[str, list[int]] = {}
     num_steps = num_preemptions = 0
@@ -143,9 +173,28 @@ def serve(engine: Any, num_requests: int) -> dict[str, Any]:
         "num_finished": len(tokens),
         "num_steps": num_steps,
         "num_preemptions": num_preemptions,
+        "num_accepted_drafts": sum(accepted),
         "difference": None if report is None else str(report),
         "tokens": dict(sorted(tokens.items())),
     }
+
+
+def count_accepted_drafts(scheduler: Any) -> list[int]:
+    """Note from now on how many drafts each update accepted, as the clients are told."""
+    accepted: list[int] = []
+    update = scheduler.update_from_output
+
+    def update_and_note(*arguments: Any) -> Any:
+        told = update(*arguments)
+        for client in told.values():
+            stats = client.scheduler_stats
+            if stats is not None and stats.spec_decoding_stats is not None:
+                accepted.append(stats.spec_decoding_stats.num_accepted_tokens)
+        return told
+
+    # Past the guard of an oracle, which lets nobody replace its methods.
+    vars(scheduler)["update_from_output"] = update_and_note
+    return accepted
 
 
 def _outer_id(request: Any) -> str:
@@ -163,10 +212,12 @@ def main() -> None:
     parser.add_argument("scheduler", choices=SCHEDULERS)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--trace", help="where a shadow or a recorder writes what the real scheduler says")
+    parser.add_argument("--synchronous", action="store_true", help="plan no step before the last is back")
+    parser.add_argument("--drafts", type=int, default=0, help="tokens drafted per request and step")
     options = parser.parse_args()
     if options.trace:
         os.environ["KVSCHED_FP_TRACE"] = options.trace
-    engine = make_engine(options.scheduler)
+    engine = make_engine(options.scheduler, is_async=not options.synchronous, num_drafts=options.drafts)
     result = serve(engine, options.requests)
     engine.engine_core.shutdown()
     print(json.dumps(result))

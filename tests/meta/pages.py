@@ -4,11 +4,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from kvsched_fp.invariants import CATALOGUE
+from kvsched_fp.invariants import CATALOGUE, Cost, Scope
 from kvsched_fp.request import LEGAL_MOVES, RequestStatus, is_finished
 from tests.meta.example_trace import render_trace
 from tests.meta.fidelity import render_pins
+from tests.meta.kit import render_features, render_profiles
 from tests.meta.rules import SPECS, read_implementers, read_rules
+from tests.mutants.exempt import EXEMPT
+from tests.mutants.planted import MUTANTS
 
 PAGE_OF_PREFIX = {
     "M": "machine.md",
@@ -61,14 +64,30 @@ def render_moves() -> str:
 
 
 def render_invariants() -> str:
-    """List the invariants of the catalogue."""
+    """List the invariants of the catalogue, each with what is known against it and what it is proved by."""
     lines: list[str] = []
     for entry in CATALOGUE:
         lines += [
             f"- **{entry.invariant_id}** ({entry.scope.value}, {entry.cost.value}) {entry.sentence}",
             f"  *Why:* {entry.why}",
         ]
+        if entry.reports:
+            lines.append(f"  *Reported:* {', '.join(entry.reports)}.")
+        killed = [mutant.name for mutant in MUTANTS if entry.invariant_id in mutant.killers]
+        if killed:
+            lines.append(f"  *Kills:* {'; '.join(killed)}.")
+        else:
+            lines.append(f"  *Kills nothing:* {EXEMPT[entry.invariant_id]}")
+        lines.append(f"  *Checked by:* {_CHECKED_BY[entry.scope, entry.cost]}.")
     return "\n".join(lines) + "\n"
+
+
+_CHECKED_BY = {
+    (Scope.STATE, Cost.CHEAP): "`check_cheap`, `check_full`",
+    (Scope.STATE, Cost.FULL): "`check_full`",
+    (Scope.STEP, Cost.CHEAP): "`check_cheap`, `check_full_step`",
+    (Scope.STEP, Cost.FULL): "`check_full_step`",
+}
 
 
 def render_page(path: Path) -> str:
@@ -94,6 +113,8 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "invariants": render_invariants,
     "pins": render_pins,
     "trace": render_trace,
+    "features": render_features,
+    "profiles": render_profiles,
 }
 """What fills the section `<!-- generated: NAME -->`."""
 

@@ -5,13 +5,13 @@ wrong in a history. A history in which something else breaks first does not coun
 the machine falls over.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from tests.mutants.mutant import COMPARISON, Mutant
-from tests.mutants.planting import planted
+from tests.mutants.planting import World, planted
 
 HISTORIES_PER_STREAM = 1_000_000
 MAX_EVENTS = 40_000
@@ -31,38 +31,34 @@ class Kill:
     """The history, up to the event that showed it (`play.Played` of the import that it was played with)."""
 
 
-@attrs.define
+@attrs.frozen
 class Hunt:
     """One mutant, planted, and the package as it is beside it."""
 
     mutant: Mutant
-    faulty: Any
-    """The player of the import with the fault."""
-    clean: Any
-    """The player of the import without one."""
-
-    def play(self, seed: int) -> Any:
-        """Play the history of a seed; None if it is not of the kind that the mutant wants."""
-        player = self.clean if self.compares else self.faulty
-        drawn = player.draw(seed, self.mutant.features, self.mutant.where)
-        if drawn is None:
-            return None
-        if self.compares:
-            return self.clean.compare_drawn(drawn, self.faulty.Other)
-        return self.faulty.play_drawn(drawn)
-
-    def play_again(self, config: Any, events: Sequence[Any]) -> Any:
-        """Play the events of a history, perhaps a smaller one."""
-        if self.compares:
-            return self.clean.compare_events(config, events, self.faulty.Other)
-        return self.faulty.play_events(config, events)
+    faulty: World
+    clean: World
 
     @property
     def compares(self) -> bool:
         """Whether outcomes are compared, and no invariants checked."""
         return self.mutant.killers == (COMPARISON,)
 
-    def search(self, seeds: Iterator[int], max_events: int = MAX_EVENTS) -> list[Kill]:
+    @property
+    def playing(self) -> World:
+        """The import whose values the histories are made of."""
+        return self.clean if self.compares else self.faulty
+
+    def play(self, seed: int) -> Any:
+        """Play the history of a seed; None if it is not of the kind that the mutant wants."""
+        drawn = self.playing.play.draw(seed, self.mutant)
+        if drawn is None:
+            return None
+        if self.compares:
+            return self.clean.beside.compare_drawn(drawn, self.faulty.beside.Other)
+        return self.faulty.play.play_drawn(drawn)
+
+    def search(self, seeds: Iterable[int], max_events: int = MAX_EVENTS) -> list[Kill]:
         """Play histories until all killers have noticed, or so many events have been played."""
         missing = list(self.mutant.killers)
         kills: list[Kill] = []
@@ -86,10 +82,10 @@ def stream(number: int) -> Iterator[int]:
     return iter(range(first, first + HISTORIES_PER_STREAM))
 
 
-def hunts(mutants: Sequence[Mutant]) -> Iterator[Hunt]:
-    """Plant one mutant after the other."""
-    with planted(None) as clean:
+def hunts(mutants: Sequence[Mutant], *, shrinks: bool = False) -> Iterator[Hunt]:
+    """Plant one mutant after the other; `shrinks` prepares for `shrinking.py`."""
+    with planted(None, compares=True) as clean:
         pass
     for mutant in mutants:
-        with planted(mutant) as faulty:
+        with planted(mutant, compares=shrinks or mutant.killers == (COMPARISON,)) as faulty:
             yield Hunt(mutant, faulty, clean)

@@ -36,3 +36,5 @@ class Mutant:
     plain histories are played."""
     where: Callable[[Any], bool] = _any_config
     """Which configurations the fault can show in; the others are not played."""
+    without_quirks: bool = False
+    """Whether the histories are played without the reference's quirks (`kvsched_fp.config.Quirk`)."""

@@ -8,13 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm.v1.core.kv_cache_utils import BlockHash as VllmBlockHash
-from vllm.v1.request import Request as VllmRequest
-
 from kvsched_fp import Event, FinishReason, SchedulerConfig
 from kvsched_fp.adapters.vllm import RecordingScheduler
-from kvsched_fp.ids import BlockHash
-from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.adapters.vllm.driving.hasher import make_named_hasher
 from kvsched_fp.trace.codec import Told, decode_told, told_key
 from tests.adapters.pairs import build_like
 from tests.conformance.reference import ReferenceScheduler
@@ -33,7 +29,7 @@ class RecordedScheduler(ReferenceScheduler):
     def __init__(self, config: SchedulerConfig) -> None:
         super().__init__(config)
         if config.enable_prefix_caching and not isinstance(config.block_hasher, VllmBlockHasher):
-            self._hasher = _RequestHasher(config)
+            self._hasher = make_named_hasher(config)
         self.seconds = 0.0
         """Processor time that the real scheduler took for its own calls."""
         self._time_calls()
@@ -69,26 +65,6 @@ class SelfRecordingScheduler(RecordedScheduler):
         self.scheduler = build_like(self.scheduler, RecordingScheduler, trace=trace)
         self.scheduler.kv_event_publisher = self._events
         self._time_calls()
-
-
-class _RequestHasher:
-    """What a real request calls for the names of its new full blocks."""
-
-    def __init__(self, config: SchedulerConfig) -> None:
-        self._config = config
-
-    def __call__(self, request: VllmRequest) -> list[VllmBlockHash]:
-        known = tuple(BlockHash(name) for name in request.block_hashes)
-        first_position = len(known) * self._config.block_size
-        extended = extend_block_hashes(
-            self._config.block_hasher,
-            known[-1:],
-            tuple(request.all_token_ids[first_position:]),
-            first_position,
-            self._config.block_size,
-            request.cache_salt,
-        )
-        return [VllmBlockHash(name) for name in extended[len(known[-1:]) :]]
 
 
 def _as_in_a_trace(plain: Any) -> Any:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvsched_fp import AutomatonGrammar, Grammar, InvalidEvent
-from kvsched_fp.grammar import GrammarError, strip_padding
+from kvsched_fp.grammar import GrammarError, PermissiveGrammar, strip_padding
 from tests.unit.refusal import refused
 
 ONES_THEN_TWO = AutomatonGrammar([[(1, 0), (2, 1)], []])
@@ -55,6 +55,14 @@ def test_asking_a_grammar_changes_nothing() -> None:
 def test_padding_and_all_behind_it_is_no_draft(token_ids: tuple[int, ...], drafts: tuple[int, ...]) -> None:
     """[G-PAD-01] Drafts stand in front."""
     assert drafts == strip_padding(token_ids)
+
+
+def test_permissive_grammar_allows_everything() -> None:
+    """[G-ACC-01] It goes past any tokens, and is what it was."""
+    grammar = PermissiveGrammar()
+
+    assert (grammar, True) == grammar.accept_tokens((3, 1))
+    assert 2 == grammar.count_valid_tokens((3, 1))
 
 
 BAD = [

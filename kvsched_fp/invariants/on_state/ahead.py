@@ -23,6 +23,7 @@ from kvsched_fp.state import SchedulerState
     "bring, sampled ones and drafts; no other has any.",
     "They count as known; one too few, and a position is computed twice; one too many, and one is left "
     "out.",
+    reports=("vLLM PR #48245",),
 )
 def _placeholders_are_in_flight(state: SchedulerState) -> str | None:
     if not state.config.async_scheduling:

@@ -71,6 +71,7 @@ def _ref_counts_are_table_entries(state: SchedulerState) -> str | None:
     "The free list holds exactly the blocks with reference count zero but the null block, each once; its "
     "length is counted.",
     "A block that is free and held is given to two requests; one that is neither is lost.",
+    reports=("vLLM PR #44409",),
 )
 def _free_are_unreferenced(state: SchedulerState) -> str | None:
     pool = state.kv.pool
@@ -119,6 +120,7 @@ def _links_mirror(state: SchedulerState) -> str | None:
     Cost.FULL,
     "A request lists no block twice.",
     "Two positions of one request would write to the same memory.",
+    reports=("vLLM PR #44409",),
 )
 def _no_block_twice(state: SchedulerState) -> str | None:
     if max(integers(state.kv.pool.ref_counts)) <= 1:
@@ -145,6 +147,30 @@ def _shared_are_cached(state: SchedulerState) -> str | None:
     for block_id, (ref_count, key) in enumerate(zip(ref_counts, pool.keys, strict=True)):
         if ref_count > 1 and key is None:
             return f"block {block_id} is not cached and has reference count {ref_count}"
+    return None
+
+
+@state_invariant(
+    "INV-BLOCK-08",
+    Cost.FULL,
+    "Whoever shares a block agrees on all known tokens up to its end, on the salt and on the adapter.",
+    "What was computed behind another prefix, for another tenant or adapter is something else.",
+)
+def _sharers_agree(state: SchedulerState) -> str | None:
+    ref_counts, block_size = integers(state.kv.pool.ref_counts), state.config.block_size
+    seen: dict[int, tuple[object, RequestId]] = {}
+    for request_id, tables in sorted(state.kv.tables.items()):
+        request, progress = state.requests[request_id], state.progress[request_id]
+        known = (*request.prompt_token_ids, *progress.output_token_ids)
+        adapter = request.lora and (request.lora.name, request.lora.path)
+        for table in tables:
+            for index, block_id in enumerate(table.block_ids):
+                if ref_counts[block_id] < 2:
+                    continue
+                content = (known[: (index + 1) * block_size], request.cache_salt or None, adapter)
+                first, other = seen.setdefault(block_id, (content, request_id))
+                if first != content:
+                    return f"requests {other} and {request_id} share block {block_id} and differ in it"
     return None
 
 
@@ -253,6 +279,7 @@ INVARIANTS: tuple[StateInvariant, ...] = (
     _links_mirror,
     _no_block_twice,
     _shared_are_cached,
+    _sharers_agree,
     _holders_have_tables,
     _slots_cover_computed,
     _no_block_too_many,

@@ -80,6 +80,7 @@ def _fresh_is_blank(state: SchedulerState) -> str | None:
     Cost.FULL,
     "A preempted request has nothing computed, expects nothing, and all that it has in flight is stale.",
     "Its blocks are gone, so what is in flight was computed for nothing but its output.",
+    reports=("vLLM PR #48245",),
 )
 def _preempted_starts_over(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():

@@ -19,6 +19,7 @@ _HELD_FROM_OUTSIDE = (RequestStatus.WAITING_FOR_GRAMMAR, RequestStatus.WAITING_F
     Cost.CHEAP,
     "The three queues together are as long as the maps of live requests.",
     "A request in no queue is lost; one in two is served twice.",
+    reports=("vLLM PR #20739",),
 )
 def _lengths_agree(state: SchedulerState) -> str | None:
     num_queued = len(state.running) + len(state.waiting) + len(state.kv_holding_waiting)
@@ -47,15 +48,17 @@ def _running_fit(state: SchedulerState) -> str | None:
     Cost.FULL,
     "Each live request is in exactly one of the queues, once, and nothing else is in any.",
     "A request in two queues is served twice, and one in none never ends.",
+    reports=("vLLM PR #20739",),
 )
 def _one_queue_each(state: SchedulerState) -> str | None:
-    places = Counter(chain(state.running, state.waiting, state.kv_holding_waiting))
+    queued = list(chain(state.running, state.waiting, state.kv_holding_waiting))
+    if len(queued) == len(state.requests) and set(queued) == set(state.requests):
+        return None
+    places = Counter(queued)
     for request_id, num_places in places.items():
         if num_places != 1 or request_id not in state.requests:
             live = "live" if request_id in state.requests else "not live"
             return f"request {request_id}, which is {live}, stands in {num_places} places"
-    if len(places) == len(state.requests):
-        return None
     lost = next(request_id for request_id in state.requests if request_id not in places)
     return f"request {lost} is in no queue"
 
@@ -156,6 +159,7 @@ def _priority_is_sorted(state: SchedulerState) -> str | None:
     "First come, first served: preempted requests stand before the others, and those that are no sessions "
     "stand in the order in which they were added.",
     "A later request must not overtake. A session that goes on waits like a new request.",
+    reports=("vLLM #41951",),
 )
 def _first_come_first(state: SchedulerState) -> str | None:
     if state.config.policy is not SchedulingPolicy.FCFS:
@@ -195,6 +199,7 @@ def _held_from_outside_is_deferred(state: SchedulerState) -> str | None:
     Cost.FULL,
     "Who waits stands among those that hold blocks exactly while it has computed tokens.",
     "Those are served first, since their blocks are taken from all others.",
+    reports=("vLLM PR #57841",),
 )
 def _computed_says_which_queue(state: SchedulerState) -> str | None:
     for name, queue, holds in (

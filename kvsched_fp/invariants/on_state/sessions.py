@@ -10,6 +10,7 @@ from kvsched_fp.state import SchedulerState
     Cost.FULL,
     "The sessions that wait for input are counted.",
     "Each of them keeps its row of the model runner.",
+    reports=("vLLM #53130",),
 )
 def _waiting_are_counted(state: SchedulerState) -> str | None:
     statuses = [progress.status for progress in state.progress.values()]

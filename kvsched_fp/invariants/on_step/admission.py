@@ -66,6 +66,7 @@ def _nobody_after_a_preemption(step: Step) -> str | None:
     "Nobody overtakes: whoever waited before the last one that was admitted is admitted too, or deferred.",
     "Otherwise a large request at the front waits for ever.",
     Schedule,
+    reports=("vLLM PR #57841",),
 )
 def _nobody_overtakes(step: Step) -> str | None:
     missing = set(step.admitted)
@@ -88,6 +89,7 @@ def _nobody_overtakes(step: Step) -> str | None:
     "Nobody is admitted while late output of it is still to be delivered.",
     "It would sample a position again that the late output delivers.",
     Schedule,
+    reports=("vLLM PR #48245",),
 )
 def _late_output_first(step: Step) -> str | None:
     for request_id in step.admitted:
@@ -149,6 +151,7 @@ def _whole_prompts_without_chunks(step: Step) -> str | None:
     "room for the rest of its known tokens.",
     "Otherwise it is preempted as soon as it grows.",
     Schedule,
+    reports=("vLLM #25538", "vLLM PR #28018"),
 )
 def _room_is_left(step: Step) -> str | None:
     if not step.admitted:

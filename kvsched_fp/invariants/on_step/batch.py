@@ -1,13 +1,18 @@
 """The rows of a planned step."""
 
-from kvsched_fp.config import RunnerType
+from collections import Counter
+from collections.abc import Iterator
+
+from kvsched_fp.config import Quirk, RunnerType, SchedulingPolicy
 from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.on_step.budgets import is_used_up, threshold, usage
 from kvsched_fp.invariants.on_step.overlap import must_wait
+from kvsched_fp.kvcache.coordinator import GroupTable
 from kvsched_fp.progress import Progress
-from kvsched_fp.request import RequestStatus, canvas_width
+from kvsched_fp.request import Request, RequestStatus, canvas_width
+from kvsched_fp.state import SchedulerState
 
 
 @step_invariant(
@@ -16,6 +21,7 @@ from kvsched_fp.request import RequestStatus, canvas_width
     "Every scheduled id runs when the step is planned.",
     "A victim that stays in the batch computes into blocks that it has given back.",
     Schedule,
+    reports=("vLLM #23347",),
 )
 def _rows_run(step: Step) -> str | None:
     running = set(step.after.running)
@@ -102,6 +108,7 @@ def _rows_are_counted(step: Step) -> str | None:
     "A token without a slot is written into somebody else's memory; a block that is taken too early is "
     "missing for others.",
     Schedule,
+    reports=("vLLM PR #57104",),
 )
 def _slots_cover_rows(step: Step) -> str | None:
     config, tables_before = step.before.config, step.before.kv.tables
@@ -152,19 +159,20 @@ def _chunks_are_marked(step: Step) -> str | None:
     "What is not given to anybody is lost. The length of a row is decided before its blocks are found, so "
     "it gains nothing from the tokens of its victims.",
     Schedule,
+    reports=("vLLM #23347",),
 )
 def _rows_are_cut_for_a_reason(step: Step) -> str | None:
     if is_used_up(step):
         return None
     config, most = step.before.config, threshold(step)
-    last, lookahead = _last_position(step), config.num_prefill_lookahead_tokens
+    lookahead = config.num_prefill_lookahead_tokens
     for request_id, num_tokens, request, earlier, progress, _ in step.rows:
         num_computed_tokens = progress.num_computed_tokens
         num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
         if (
             num_computed_tokens < _num_wanted(step, request_id, num_known, earlier)
             and num_tokens != most
-            and num_computed_tokens != last
+            and num_computed_tokens != config.max_model_len - config.num_sampled_tokens_per_step
             and num_known - num_computed_tokens != (lookahead or None)
             and not (step.victims and _took_blocks(step, request_id))
         ):
@@ -197,9 +205,11 @@ def _took_blocks(step: Step, request_id: RequestId) -> bool:
     Cost.CHEAP,
     "A running request without a row has nothing left to compute, or a budget is used up, or prompts are "
     "held back, or it waits for its turn in the pipeline, or its end is sure, or its prompt would end "
-    "where the drafter still reads.",
+    "where the drafter still reads; without the quirk PREEMPTS_IN_VAIN, or all blocks that are free or "
+    "held by those who run are too few for it.",
     "Every running request is looked at, each once.",
     Schedule,
+    reports=("vLLM #49097", "vLLM PR #26765", "vLLM #48039"),
 )
 def _nobody_is_passed_over(step: Step) -> str | None:
     scheduled, after = step.output.num_scheduled_tokens, step.after
@@ -213,12 +223,14 @@ def _nobody_is_passed_over(step: Step) -> str | None:
         request, earlier = after.requests[request_id], step.before.progress[request_id]
         num_known = len(request.prompt_token_ids) + len(earlier.output_token_ids)
         num_left = num_known - earlier.num_computed_tokens
-        num_wanted = min(_num_wanted(step, request_id, num_known, earlier), _last_position(step))
+        last = _last_position(step, request)
+        num_wanted = min(_num_wanted(step, request_id, num_known, earlier), last)
         if (
             num_wanted > earlier.num_computed_tokens
             and not (may_hold and earlier.is_prefill_chunk)
             and not must_wait(step, request, earlier)
             and not 0 < num_left <= lookahead
+            and not _lacks_blocks(step, request_id)
         ):
             return (
                 f"request {request_id} runs, has {num_wanted - earlier.num_computed_tokens} tokens to "
@@ -227,9 +239,82 @@ def _nobody_is_passed_over(step: Step) -> str | None:
     return None
 
 
-def _last_position(step: Step) -> int:
-    """Give the last position that a running request may compute, since what it samples must fit, too."""
+@step_invariant(
+    "INV-BATCH-09",
+    Cost.CHEAP,
+    "While prompts are held back (the engine says so, or the interval is not over), something decodes and "
+    "capacity was not short, no piece of prompt is computed, and nobody is admitted with more than one "
+    "token to compute.",
+    "The decodes would wait for the prompt.",
+    Schedule,
+)
+def _held_prompts_wait(step: Step) -> str | None:
+    before = step.before
+    interval = before.config.local_prefill_interval
+    num_steps = before.num_executed_steps + 1 - before.last_prefill_step
+    in_interval = interval > 1 and num_steps < interval
+    if before.prefill_capacity_bound or not (step.event.throttle_prefills or in_interval):
+        return None
+    if all(before.progress[request_id].is_prefill_chunk for request_id in before.running):
+        return None
+    for request_id, num_tokens, request, earlier, progress, _ in step.rows:
+        start = progress.num_computed_tokens - num_tokens
+        num_lacking = len(request.prompt_token_ids) + len(progress.output_token_ids) - start
+        runs = earlier.status is RequestStatus.RUNNING
+        if earlier.is_prefill_chunk if runs else num_lacking > 1:
+            return f"request {request_id} got {num_tokens} of {num_lacking} tokens while prompts are held"
+    return None
+
+
+def _lacks_blocks(step: Step, request_id: RequestId) -> bool:
+    """Tell whether what is free or held by those alone who give way to a request is too little for it."""
+    state, config = step.after, step.after.config
+    if Quirk.PREEMPTS_IN_VAIN in config.quirks:
+        return False
+    others = _who_gives_way(state, request_id)
+    held = Counter(block_id for tables in state.kv.tables.values() for block_id in _blocks_of(tables))
+    theirs = Counter(block_id for name in others for block_id in _blocks_of(state.kv.tables[name]))
+    num_room = state.kv.pool.num_free_blocks + sum(
+        held[block_id] == num for block_id, num in theirs.items()
+    )
+    request, progress = state.requests[request_id], state.progress[request_id]
+    num_tokens = (
+        len(request.prompt_token_ids) + len(progress.output_token_ids) + config.num_lookahead_tokens
+    )
+    num_tokens += progress.num_output_placeholders + len(progress.spec_token_ids)
+    num_blocks = -(-min(num_tokens, config.max_model_len) // config.block_size)
+    tables = state.kv.tables[request_id]
+    return sum(max(num_blocks - table.block_ids.length, 0) for table in tables) > num_room
+
+
+def _who_gives_way(state: SchedulerState, request_id: RequestId) -> list[RequestId]:
+    """List the running requests that are preempted before this one: those behind it, or less important."""
+    place = state.running.index(request_id)
+    if state.config.policy is SchedulingPolicy.FCFS:
+        return list(state.running[place + 1 :])
+    ranks = {
+        name: (state.requests[name].priority, state.requests[name].arrival_time) for name in state.running
+    }
+    own = ranks[request_id]
+    first_goes = Quirk.OLDEST_OF_EQUALS_GIVES_WAY in state.config.quirks
+    equals = state.running[:place] if first_goes else state.running[place + 1 :]
+    return [name for name in state.running if ranks[name] > own or (name in equals and ranks[name] == own)]
+
+
+def _blocks_of(tables: tuple[GroupTable, ...]) -> Iterator[int]:
+    for table in tables:
+        yield from table.block_ids
+
+
+def _last_position(step: Step, request: Request) -> int:
+    """Give the last position that a running request may compute, since what it samples must fit, too.
+
+    The end of a prompt may be computed all the same, without the quirk that leaves it.
+    """
     config = step.before.config
+    leaves_last = Quirk.LEAVES_LAST_PROMPT_TOKEN in config.quirks
+    if request.num_prompt_tokens == config.max_model_len and not leaves_last:
+        return config.max_model_len
     return config.max_model_len - config.num_sampled_tokens_per_step
 
 
@@ -242,5 +327,6 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _chunks_are_marked,
     _rows_are_cut_for_a_reason,
     _nobody_is_passed_over,
+    _held_prompts_wait,
 )
 """In the order in which they are checked."""

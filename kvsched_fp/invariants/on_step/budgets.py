@@ -61,6 +61,7 @@ def _pause_is_kept(step: Step) -> str | None:
     "While several requests are live, no row is longer than the long-prefill threshold.",
     "One long prompt would keep all others waiting.",
     Schedule,
+    reports=("vLLM #57951",),
 )
 def _long_prefill_is_cut(step: Step) -> str | None:
     most = threshold(step)

@@ -18,6 +18,7 @@ _UNKNOWN = -1
     "knows.",
     "The worker puts them there.",
     Schedule,
+    reports=("vLLM #23347",),
 )
 def _drafts_are_behind_the_known(step: Step) -> str | None:
     scheduled = step.output.scheduled_spec_token_ids
@@ -154,6 +155,7 @@ def _pieces_leave_what_the_drafter_reads(step: Step) -> str | None:
     "to their uniform size, if that fits into max_model_len and the size does not depend on the batch.",
     "A batch of decodes of one size runs faster.",
     Schedule,
+    reports=("vLLM PR #53962",),
 )
 def _new_decodes_are_padded(step: Step) -> str | None:
     config = step.before.config

@@ -63,6 +63,7 @@ def _turns_are_kept(step: Step) -> str | None:
     "all its drafts are rejected, or with the last step of its only canvas.",
     "What came of it would be thrown away.",
     Schedule,
+    reports=("vLLM #27922", "vLLM #29542"),
 )
 def _nothing_behind_a_sure_end(step: Step) -> str | None:
     for request_id, _, request, earlier, _, _ in step.rows:

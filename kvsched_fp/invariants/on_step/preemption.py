@@ -1,9 +1,10 @@
 """Who loses its place in a planned step."""
 
-from kvsched_fp.config import SchedulingPolicy
+from kvsched_fp.config import Quirk, SchedulingPolicy
 from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.progress import Progress
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -48,9 +49,10 @@ def _survivors_keep_their_order(step: Step) -> str | None:
     "INV-PREEMPT-03",
     Cost.CHEAP,
     "A victim waits, preempted once more, with nothing computed, no placeholders, no drafts, no blocks, no "
-    "row, and all that it has in flight stale.",
+    "row, and all that it has in flight stale; what was to be dropped of that still is.",
     "Whatever it keeps is charged to nobody.",
     Schedule,
+    reports=("vLLM PR #31944", "vLLM PR #48245"),
 )
 def _victims_start_over(step: Step) -> str | None:
     for request_id in step.victims:
@@ -62,6 +64,7 @@ def _victims_start_over(step: Step) -> str | None:
             and not progress.spec_token_ids
             and progress.num_in_flight_tokens == earlier.num_in_flight_tokens
             and progress.num_stale_output_tokens == progress.num_in_flight_tokens
+            and (progress.drop_stale_output or not _was_to_be_dropped(earlier))
             and progress.output_token_ids == earlier.output_token_ids
             and request_id not in step.output.num_scheduled_tokens
             and request_id not in step.after.kv.tables
@@ -76,6 +79,10 @@ def _victims_start_over(step: Step) -> str | None:
             f"tables: {request_id in step.after.kv.tables}"
         )
     return None
+
+
+def _was_to_be_dropped(earlier: Progress) -> bool:
+    return earlier.drop_stale_output and earlier.num_stale_output_tokens > 0
 
 
 @step_invariant(
@@ -111,6 +118,45 @@ def _least_important_goes_first(step: Step) -> str | None:
     return None
 
 
+@step_invariant(
+    "INV-PREEMPT-06",
+    Cost.CHEAP,
+    "A step that preempts schedules somebody (without the quirk PREEMPTS_IN_VAIN).",
+    "What the victims had computed is thrown away for somebody's sake, or for nobody's.",
+    Schedule,
+    reports=("vLLM PR #39375",),
+)
+def _victims_make_room(step: Step) -> str | None:
+    if not step.victims or step.rows or Quirk.PREEMPTS_IN_VAIN in step.before.config.quirks:
+        return None
+    return f"{step.victims} were preempted, and nothing was scheduled"
+
+
+@step_invariant(
+    "INV-PREEMPT-07",
+    Cost.CHEAP,
+    "By priority, of equals in priority and arrival the one that has run longer goes on (without the quirk "
+    "OLDEST_OF_EQUALS_GIVES_WAY).",
+    "Two that take turns throw each other out for ever, each before the other has got further.",
+    Schedule,
+)
+def _oldest_of_equals_stays(step: Step) -> str | None:
+    config = step.before.config
+    if not step.victims or Quirk.OLDEST_OF_EQUALS_GIVES_WAY in config.quirks:
+        return None
+    if config.policy is not SchedulingPolicy.PRIORITY:
+        return None
+    latest: dict[tuple[int, float], RequestId] = {}
+    victims = set(step.victims)
+    for request_id in reversed(step.before.running):
+        rank = _rank(step.before, request_id)
+        if request_id not in victims:
+            latest.setdefault(rank, request_id)
+        elif rank in latest:
+            return f"{request_id} was preempted, {latest[rank]} went on, which has run shorter"
+    return None
+
+
 def _rank(state: SchedulerState, request_id: RequestId) -> tuple[int, float]:
     request = state.requests[request_id]
     return (request.priority, request.arrival_time)
@@ -122,5 +168,7 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _victims_start_over,
     _last_goes_first,
     _least_important_goes_first,
+    _victims_make_room,
+    _oldest_of_equals_stays,
 )
 """In the order in which they are checked."""

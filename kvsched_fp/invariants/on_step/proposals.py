@@ -2,13 +2,13 @@
 
 import attrs
 
-from kvsched_fp.config import RunnerType
+from kvsched_fp.config import Quirk, RunnerType
 from kvsched_fp.events import UpdateDrafts, UpdateDraftsInFlight
 from kvsched_fp.grammar import GrammarError
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.request import canvas_width
+from kvsched_fp.request import RequestStatus, canvas_width
 
 _PADDING = -1
 
@@ -17,8 +17,10 @@ _PADDING = -1
     "INV-PROPOSE-01",
     Cost.CHEAP,
     "Drafts are kept for the next step: all that fit into the canvas, if it has one, or as many from the "
-    "first on as the grammar allows, if there is one; none in the middle of a prompt. Nothing else "
-    "changes.",
+    "first on as the grammar allows, if there is one; none in the middle of a prompt, nor, without "
+    "asynchronous scheduling, behind a step in flight or of who waits (without the quirk "
+    "DRAFTS_BEHIND_UNKNOWN_TOKEN). "
+    "Nothing else changes.",
     "They continue what is known.",
     UpdateDrafts,
 )
@@ -26,12 +28,17 @@ def _kept_for_the_next_step(step: Step) -> str | None:
     before, after = step.before, step.after
     if after != attrs.evolve(before, progress=after.progress):
         return "drafts changed more than the progress of requests"
+    config = before.config
+    keeps_ahead = config.async_scheduling or Quirk.DRAFTS_BEHIND_UNKNOWN_TOKEN in config.quirks
     for request_id, drafts in step.event.draft_token_ids.items():
         earlier, later = before.progress[request_id], after.progress[request_id]
         request, kept = before.requests[request_id], later.spec_token_ids
-        expected: tuple[int, ...] = () if earlier.is_prefill_chunk else drafts
-        if before.config.runner_type is RunnerType.DIFFUSION:
-            expected = expected[: canvas_width(request, before.config.num_spec_tokens)]
+        is_in_flight = earlier.num_in_flight_tokens > earlier.num_stale_output_tokens
+        runs = earlier.status is RequestStatus.RUNNING
+        may_be_kept = keeps_ahead or (runs and not is_in_flight)
+        expected = drafts if may_be_kept and not earlier.is_prefill_chunk else ()
+        if config.runner_type is RunnerType.DIFFUSION:
+            expected = expected[: canvas_width(request, config.num_spec_tokens)]
         if request.needs_grammar:
             expected = expected[: _num_allowed(step, request_id, expected)]
         if kept != expected or attrs.evolve(later, spec_token_ids=earlier.spec_token_ids) != earlier:

@@ -68,6 +68,7 @@ def _told_are_sampled(step: Step) -> str | None:
     "has left, or its output is stale and to be dropped: then nothing is.",
     "Each position is delivered once.",
     Update,
+    reports=("vLLM PR #20739",),
 )
 def _sampled_are_told(step: Step) -> str | None:
     told_ids = {output.request_id for _, outputs in told(step) for output in outputs if not output.error}
@@ -129,6 +130,7 @@ def _ended_leave(step: Step) -> str | None:
     "computed; all that it has in flight is stale.",
     "Scheduled tokens counted as computed at once.",
     Update,
+    reports=("vLLM PR #20739", "vLLM PR #48245"),
 )
 def _rows_come_down(step: Step) -> str | None:
     num_told = {

@@ -172,6 +172,8 @@ def _waiting_keep_their_order(step: Step) -> str | None:
         ("waiting", step.before.waiting, step.after.waiting),
         ("kv_holding_waiting", step.before.kv_holding_waiting, step.after.kv_holding_waiting),
     ):
+        if queue is later:
+            continue
         before, after = list(queue), list(later)
         if before == after:
             continue

@@ -35,6 +35,7 @@ from kvsched_fp.testing.strategies.outside import (
     draft_behind,
     draft_in_flight,
     free_ids,
+    has_room,
     make_result,
     next_input,
     open_sessions,
@@ -178,7 +179,8 @@ class Outside:
 
     def _say_more(self, state: SchedulerState, session: RequestId, wish: Wish, *, is_end: bool) -> Event:
         asked = self.world.make_request(self.num_requests, wish)
-        return AddRequest(next_input(state, session, asked, is_end=is_end))
+        more = next_input(state, session, asked, is_end=is_end)
+        return AddRequest(more if has_room(state, more) else attrs.evolve(more, resumable=False))
 
     def _ends(self, state: SchedulerState) -> st.SearchStrategy[Event]:
         ids = live_request_ids(state)

@@ -162,6 +162,21 @@ def next_input(
     )
 
 
+def has_room(state: SchedulerState, session: Request) -> bool:
+    """Tell whether a session that goes on with `session` surely stays within `max_model_len`.
+
+    The reference fails when it reports the blocks of one that does not (deviation D-11), so it only matters
+    where blocks are reported.
+    """
+    if not state.config.enable_kv_cache_events or not session.resumable:
+        return True
+    live, progress = state.requests[session.request_id], state.progress[session.request_id]
+    pending = [chunk for chunk in progress.chunks if chunk is not None]
+    most = live.num_prompt_tokens + live.sampling_params.max_tokens + session.num_prompt_tokens
+    most += sum(len(chunk.prompt_token_ids) + chunk.sampling_params.max_tokens for chunk in pending)
+    return most <= state.config.max_model_len
+
+
 def sampling_rows(state: SchedulerState) -> list[RequestId]:
     """List the rows of the step that was just planned which sample: they compute the last known token."""
     batch = state.in_flight[-1].num_scheduled_tokens

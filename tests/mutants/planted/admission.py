@@ -1,6 +1,6 @@
 """Faults in who of the waiting starts."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import COMPARISON, Mutant
 
 _WAITING = "kvsched_fp.schedule.waiting"
 _BLOCKED = "kvsched_fp.schedule.blocked"
@@ -13,7 +13,7 @@ ADMISSION = (
         old="plan.num_waiting_for_input >= plan.config.max_num_active:",
         new="plan.num_waiting_for_input > plan.config.max_num_active:",
         stands_for="Off by one at the limit of running requests.",
-        killers=("?",),
+        killers=("INV-QUEUE-02",),
     ),
     Mutant(
         name="idle sessions take no seat",
@@ -21,7 +21,7 @@ ADMISSION = (
         old="len(plan.running) + plan.num_waiting_for_input >= plan.config.max_num_active:",
         new="len(plan.running) >= plan.config.max_num_active:",
         stands_for="A session that waits for input loses its row of the model runner.",
-        killers=("?",),
+        killers=("INV-ADMIT-09",),
         features=("sessions",),
     ),
     Mutant(
@@ -31,16 +31,16 @@ ADMISSION = (
         new="len(plan.running) + len(plan.deferred) >= plan.config.max_num_active:",
         stands_for="Requests that wait for something outside keep all others from starting.",
         report="vllm-project/vllm #53130 (B39)",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("grammars",),
     ),
     Mutant(
         name="a step that preempts admits",
         module=_WAITING,
-        old="if plan.someone_preempted or plan.pause_state is PauseState.PAUSED_ALL:",
-        new="if plan.pause_state is PauseState.PAUSED_ALL:",
+        old="if plan.someone_preempted or plan.someone_lacks_blocks:",
+        new="if plan.someone_lacks_blocks:",
         stands_for="The blocks that victims gave back go to somebody new, who is the next victim.",
-        killers=("?",),
+        killers=("INV-ADMIT-03",),
     ),
     Mutant(
         name="a pause for new requests is overlooked",
@@ -48,18 +48,20 @@ ADMISSION = (
         old="if len(plan.waiting) and plan.pause_state is PauseState.UNPAUSED:",
         new="if len(plan.waiting):",
         stands_for="Only one of the two kinds of pause is thought of.",
-        killers=("?",),
+        killers=("INV-ADMIT-02",),
     ),
     Mutant(
         name="holders are not served first",
         module=_WAITING,
-        old="    if len(plan.kv_holding_waiting):\n        return \"kv_holding_waiting\"\n"
-        "    if len(plan.waiting) and plan.pause_state is PauseState.UNPAUSED:\n        return \"waiting\"\n",
-        new="    if len(plan.waiting) and plan.pause_state is PauseState.UNPAUSED:\n        return \"waiting\"\n"
-        "    if len(plan.kv_holding_waiting):\n        return \"kv_holding_waiting\"\n",
+        old='    if len(plan.kv_holding_waiting):\n        return "kv_holding_waiting"\n'
+        "    if len(plan.waiting) and plan.pause_state is PauseState.UNPAUSED:\n       "
+        ' return "waiting"\n',
+        new="    if len(plan.waiting) and plan.pause_state is PauseState.UNPAUSED:\n       "
+        ' return "waiting"\n'
+        '    if len(plan.kv_holding_waiting):\n        return "kv_holding_waiting"\n',
         stands_for="Who holds blocks waits behind a head that lacks them: nobody goes on.",
         report="vllm-project/vllm PR #57841 (B20)",
-        killers=("?",),
+        killers=("INV-ADMIT-04",),
         features=("sessions",),
     ),
     Mutant(
@@ -68,7 +70,7 @@ ADMISSION = (
         old='        plan.refused(request.request_id, "S-WAIT-07")\n        return _Outcome.ENDS_PHASE\n',
         new='        plan.refused(request.request_id, "S-WAIT-07")\n        return _Outcome.SKIPPED\n',
         stands_for="A large request at the head is skipped and starves.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="skipped requests change their order",
@@ -76,7 +78,7 @@ ADMISSION = (
         old="getattr(plan, queue).put_back(entries))  # [S-WAIT-09]",
         new="getattr(plan, queue).put_back(entries[::-1]))",
         stands_for="Skipped requests are pushed to the front one by one.",
-        killers=("?",),
+        killers=("INV-KEEP-05",),
         features=("grammars",),
         where=lambda config: config.policy.value == "fcfs",
     ),
@@ -86,7 +88,7 @@ ADMISSION = (
         old="            skipped[queue].append(queue_entry(request))\n",
         new="",
         stands_for="A request leaves its queue and is put nowhere.",
-        killers=("?",),
+        killers=("INV-QUEUE-06",),
         features=("grammars",),
     ),
     Mutant(
@@ -95,7 +97,7 @@ ADMISSION = (
         old="    _pop(plan, queue)\n    _start(plan,",
         new="    _start(plan,",
         stands_for="A request is put into the next queue and not taken out of the last.",
-        killers=("?",),
+        killers=("INV-QUEUE-05", "INV-QUEUE-01"),
         where=lambda config: config.max_num_seqs == 1 or config.max_num_active_seqs == 1,
     ),
     Mutant(
@@ -104,7 +106,7 @@ ADMISSION = (
         old="    plan.deferred = plan.deferred.discard(request_id)\n",
         new="",
         stands_for="A mark outlives what it marks.",
-        killers=("?",),
+        killers=("INV-QUEUE-06",),
         features=("adapters",),
     ),
     Mutant(
@@ -113,7 +115,7 @@ ADMISSION = (
         old="        status=move(progress.status, RequestStatus.RUNNING),\n",
         new="        status=progress.status,\n",
         stands_for="The queue changes and the status does not.",
-        killers=("?",),
+        killers=("INV-QUEUE-05", "INV-PROGRESS-02"),
     ),
     Mutant(
         name="an admitted request is the first to run",
@@ -121,7 +123,7 @@ ADMISSION = (
         old="    plan.running.append(request_id)\n",
         new="    plan.running.insert(0, request_id)\n",
         stands_for="The order of service is turned round.",
-        killers=("?",),
+        killers=("INV-ADMIT-01", "INV-BATCH-02", "INV-PREEMPT-02"),
     ),
     Mutant(
         name="a resumed request counts as new",
@@ -129,7 +131,7 @@ ADMISSION = (
         old="resumed = progress.status is RequestStatus.PREEMPTED",
         new="resumed = False",
         stands_for="The runner is told that it has never seen a request of which it keeps a row.",
-        killers=("?",),
+        killers=(COMPARISON,),
         where=lambda config: not config.use_v2_model_runner,
     ),
     Mutant(
@@ -139,7 +141,7 @@ ADMISSION = (
         new="if False:",
         stands_for="A preempted request is admitted before its late output has drained.",
         report="vllm-project/vllm PR #48245 (B09)",
-        killers=("?",),
+        killers=("INV-ADMIT-05",),
     ),
     Mutant(
         name="a failed admission leaves a mark",
@@ -152,7 +154,7 @@ ADMISSION = (
         " attrs.evolve(progress, num_computed_tokens=num_computed_tokens)\n",
         stands_for="A request is changed while it is examined, then does not fit, and keeps the change.",
         report="vllm-project/vllm PR #31857, of which this is the kind (B30)",
-        killers=("?",),
+        killers=("INV-KEEP-03",),
     ),
     Mutant(
         name="one token beyond both budgets",
@@ -160,7 +162,7 @@ ADMISSION = (
         old="    return min(num_new_tokens, budget), is_padded\n",
         new="    return min(num_new_tokens, budget + 1), is_padded\n",
         stands_for="Off by one where a prompt is cut.",
-        killers=("?",),
+        killers=("INV-BUDGET-02",),
     ),
     Mutant(
         name="a prompt is cut where none may be",
@@ -168,7 +170,7 @@ ADMISSION = (
         old="if num_new_tokens > budget and not takes_pieces:",
         new="if False:",
         stands_for="The switch for chunked prefill is read in one place only.",
-        killers=("?",),
+        killers=("INV-ADMIT-07",),
         where=lambda config: not config.enable_chunked_prefill,
     ),
     Mutant(
@@ -177,7 +179,7 @@ ADMISSION = (
         old="    num_new_tokens = min(num_new_tokens, plan.most_tokens_per_request)\n",
         new="",
         stands_for="A limit is read in one of the two phases only.",
-        killers=("?",),
+        killers=("INV-BUDGET-04",),
     ),
     Mutant(
         name="held prompts are admitted",
@@ -185,7 +187,7 @@ ADMISSION = (
         old="if plan.hold_prefills and num_computed_tokens < num_known - 1:",
         new="if False:",
         stands_for="Prompts are held back in the middle only, not at admission.",
-        killers=("?",),
+        killers=("INV-BATCH-09",),
     ),
     Mutant(
         name="a hit is not looked for",
@@ -194,7 +196,7 @@ ADMISSION = (
         new="if progress.num_computed_tokens > 0 or progress.num_preemptions > 0 "
         "or not _reads_prefix_cache(plan, request):",
         stands_for="A preempted request computes again what is still in the cache.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="the prefix cache is read against the client's will",
@@ -203,7 +205,7 @@ ADMISSION = (
         "skip_reading_prefix_cache",
         new="return plan.config.enable_prefix_caching",
         stands_for="An option of the request is overlooked.",
-        killers=("?",),
+        killers=("INV-ADMIT-06",),
     ),
     Mutant(
         name="look-ups count whether or not anybody starts",
@@ -211,7 +213,7 @@ ADMISSION = (
         old="    if progress.num_computed_tokens == 0:\n        _record_look_up(plan,",
         new="    if True:\n        _record_look_up(plan,",
         stands_for="Sessions that hold their blocks count as look-ups without a hit.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("sessions",),
     ),
     Mutant(
@@ -220,7 +222,7 @@ ADMISSION = (
         old="plan.capacity_bound = plan.num_waiting > len(plan.deferred)  # [S-WAIT-11]",
         new="plan.capacity_bound = False",
         stands_for="What the last scan left behind is not noted.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="a request starts without its grammar",
@@ -228,17 +230,18 @@ ADMISSION = (
         old="if grammar is None or isinstance(grammar, GrammarError):",
         new="if isinstance(grammar, GrammarError):",
         stands_for="A request does not wait for the compilation of its grammar.",
-        killers=("?",),
+        killers=("INV-GRAMMAR-01",),
         features=("grammars",),
     ),
     Mutant(
         name="a grammar that is late counts as failed",
         module=_BLOCKED,
         old="        if grammar is None or isinstance(grammar, GrammarError):\n",
-        new="        if grammar is None:\n            open_state.grammar_errors[request.request_id] = 'late'\n"
+        new="        if grammar is None:\n           "
+        " open_state.grammar_errors[request.request_id] = 'late'\n"
         "        if grammar is None or isinstance(grammar, GrammarError):\n",
         stands_for="Not yet is taken for never.",
-        killers=("?",),
+        killers=("INV-GRAMMAR-02",),
         features=("grammars",),
     ),
     Mutant(
@@ -247,7 +250,7 @@ ADMISSION = (
         old="            open_state.grammar_errors[request.request_id] = grammar.message  # [S-BLOCK-01]\n",
         new="            pass\n",
         stands_for="A request that cannot have its grammar waits for ever.",
-        killers=("?",),
+        killers=("INV-ADMIT-11",),
         features=("grammars",),
     ),
     Mutant(
@@ -256,7 +259,7 @@ ADMISSION = (
         old="return progress.status is not RequestStatus.WAITING_FOR_INPUT  # [S-BLOCK-02]",
         new="return True",
         stands_for="A session that waits for input is served like any other.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("sessions",),
     ),
     Mutant(
@@ -266,7 +269,7 @@ ADMISSION = (
         new="    if False:\n",
         stands_for="A long prompt is admitted, fills the pool, is preempted and admitted again.",
         report="vllm-project/vllm #25538 (B07)",
-        killers=("?",),
+        killers=("INV-ADMIT-08",),
         where=lambda config: config.scheduler_reserve_full_isl,
     ),
     Mutant(
@@ -274,9 +277,9 @@ ADMISSION = (
         module=_ALLOCATION,
         old="num_evictable = sum(map(kv.pool.count_evictable, hit))  # [K-FIT-02]",
         new="num_evictable = 0",
-        stands_for="A hit on a block that nobody holds takes it out of the free list, which is not counted.",
+        stands_for="A hit on a block that nobody holds takes it off the free list, uncounted.",
         report="vllm-project/vllm #25538; ai-dynamo/dynamo #9718 (B07)",
-        killers=("?",),
+        killers=("INV-ADMIT-08",),
     ),
     Mutant(
         name="the watermark counts with nothing running",
@@ -285,7 +288,7 @@ ADMISSION = (
         new="headroom = config.watermark_blocks",
         stands_for="A request that is alone is kept out by room for others that are not there.",
         report="vllm-project/vllm PR #28018 (B07)",
-        killers=("?",),
+        killers=(COMPARISON,),
         where=lambda config: config.watermark_blocks > 0,
     ),
     Mutant(
@@ -295,7 +298,7 @@ ADMISSION = (
         new="headroom = 0",
         stands_for="Who is admitted takes the last blocks, and is preempted with its next token.",
         report="vllm-project/vllm PR #28018 (B07)",
-        killers=("?",),
+        killers=("INV-ADMIT-08",),
         where=lambda config: config.watermark_blocks > 0,
     ),
     Mutant(
@@ -309,7 +312,16 @@ ADMISSION = (
         "        kv.pool.touch(block_ids)\n    num_tokens_to_cache = min(num_tokens, num_known)\n",
         stands_for="A new block of one group is the idle hit of another: one block in two tables.",
         report="vllm-project/vllm PR #44409 (B25)",
-        killers=("?",),
+        killers=("INV-BLOCK-06", "INV-BLOCK-07"),
+    ),
+    Mutant(
+        name="one draft too many is padded with",
+        module=_WAITING,
+        old="placeholders = (PLACEHOLDER,) * plan.config.num_spec_tokens",
+        new="placeholders = (PLACEHOLDER,) * (plan.config.num_spec_tokens + 1)",
+        stands_for="Off by one in the uniform size of a batch of decodes.",
+        killers=("INV-DRAFT-02", "INV-DRAFT-07"),
+        features=("drafts",),
     ),
 )
 """Of `schedule/waiting.py` and `schedule/blocked.py`, and of admission in `kvcache/allocation.py`."""

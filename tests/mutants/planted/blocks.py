@@ -1,6 +1,6 @@
 """Faults in the KV cache: the pool, the tables, the prefix index, its events."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import COMPARISON, Mutant
 
 _POOL = "kvsched_fp.kvcache.pool"
 _COORDINATOR = "kvsched_fp.kvcache.coordinator"
@@ -17,7 +17,7 @@ BLOCKS = (
         old="self.num_free_blocks += len(evict_first) + len(evict_last)",
         new="self.num_free_blocks += len(evict_first) + len(evict_last) + bool(evict_last)",
         stands_for="A length is counted beside the list, and wrong.",
-        killers=("?",),
+        killers=("INV-BLOCK-04", "INV-BLOCK-01"),
     ),
     Mutant(
         name="the null block is given out",
@@ -27,7 +27,7 @@ BLOCKS = (
         new="        next_free=make_int_vector([*range(1, num_blocks + 1), 0]),\n"
         "        prev_free=make_int_vector([num_blocks, *range(num_blocks)]),\n",
         stands_for="The block that stands for no memory is handed to a request.",
-        killers=("?",),
+        killers=("INV-BLOCK-02",),
     ),
     Mutant(
         name="a shared block counts one holder",
@@ -35,7 +35,7 @@ BLOCKS = (
         old="self._ref_counts[chunk][index] = count + 1",
         new="self._ref_counts[chunk][index] = 1",
         stands_for="The first holder that leaves frees the block of the others.",
-        killers=("?",),
+        killers=("INV-BLOCK-03",),
     ),
     Mutant(
         name="a hit stays in the free list",
@@ -44,7 +44,7 @@ BLOCKS = (
         new="            if False:\n                self._link(self._prev",
         stands_for="A block is held and free at once, and given to two requests.",
         report="vllm-project/vllm PR #44409, what it came to (B25)",
-        killers=("?",),
+        killers=("INV-BLOCK-04",),
     ),
     Mutant(
         name="a held block keeps its links",
@@ -54,7 +54,7 @@ BLOCKS = (
         new="                self._next[chunk][index] = NOT_FREE\n"
         "                self.num_free_blocks -= 1\n",
         stands_for="Half of a doubly linked list is kept in order.",
-        killers=("?",),
+        killers=("INV-BLOCK-05",),
     ),
     Mutant(
         name="a taken block can still be found",
@@ -62,7 +62,7 @@ BLOCKS = (
         old="            self._cached.remove(key)\n",
         new="            pass\n",
         stands_for="The prefix index names a block that holds something else by now.",
-        killers=("?",),
+        killers=("INV-CACHE-01",),
     ),
     Mutant(
         name="a second block under one key replaces the first",
@@ -70,15 +70,17 @@ BLOCKS = (
         old="            cached[key] = block_id if earlier is None else (*as_tuple(earlier), block_id)\n",
         new="            cached[key] = block_id\n",
         stands_for="Several blocks with the same content are not thought of.",
-        killers=("?",),
+        killers=("INV-CACHE-02",),
     ),
     Mutant(
         name="the last one cached is found",
         module=_POOL,
-        old="        blocks = self._cached.get(key)\n        return None if blocks is None else as_tuple(blocks)[0]\n",
-        new="        blocks = self._cached.get(key)\n        return None if blocks is None else as_tuple(blocks)[-1]\n",
+        old="        blocks = self._cached.get(key)\n        return None if blocks is None"
+        " else as_tuple(blocks)[0]\n",
+        new="        blocks = self._cached.get(key)\n        return None if blocks is None"
+        " else as_tuple(blocks)[-1]\n",
         stands_for="Of several equal blocks another one is shared.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="empty blocks go to the back of the free list",
@@ -86,7 +88,7 @@ BLOCKS = (
         old="                (evict_last if cached else evict_first).append(block_id)\n",
         new="                evict_last.append(block_id)\n",
         stands_for="Cached blocks are evicted while empty ones are free.",
-        killers=("?",),
+        killers=("INV-CACHE-06",),
     ),
     Mutant(
         name="the head of a prompt is evicted first",
@@ -94,7 +96,7 @@ BLOCKS = (
         old="kv.pool.release(reversed(table.block_ids), enable_caching",
         new="kv.pool.release(table.block_ids, enable_caching",
         stands_for="Without the first block of a prefix the others cannot be found.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="the last token is hit, too",
@@ -102,7 +104,7 @@ BLOCKS = (
         old="    max_length = num_tokens - 1\n",
         new="    max_length = num_tokens\n",
         stands_for="Nothing is left to compute, so nothing can be sampled.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="a drafter's block is not given up",
@@ -110,7 +112,7 @@ BLOCKS = (
         old="        return tuple(hit[:-1] for hit in hits)  # [K-HIT-03]\n",
         new="        return hits\n",
         stands_for="The drafter reads what nobody kept.",
-        killers=("?",),
+        killers=("INV-ADMIT-10",),
         features=("eagle block",),
         where=lambda config: config.enable_prefix_caching,
     ),
@@ -120,7 +122,7 @@ BLOCKS = (
         old="    num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))\n",
         new="    num_tokens_to_cache = num_known_tokens(request, progress)\n",
         stands_for="A prefix hit covers tokens that nobody has written.",
-        killers=("?",),
+        killers=("INV-CACHE-04",),
     ),
     Mutant(
         name="what is cached begins at the wrong block",
@@ -128,7 +130,7 @@ BLOCKS = (
         old="    hashes = progress.block_hashes[start:end]\n",
         new="    hashes = progress.block_hashes[: end - start]\n",
         stands_for="A block gets the name of another.",
-        killers=("?",),
+        killers=("INV-CACHE-03",),
     ),
     Mutant(
         name="what the drafter computes again is cached",
@@ -136,7 +138,7 @@ BLOCKS = (
         old="        num_settled = num_tokens - kv.num_reprefillable_tokens  # [K-CACHE-03]\n",
         new="        num_settled = num_tokens\n",
         stands_for="A block is found by others while a drafter may write to it.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("prefill lookahead",),
         where=lambda config: config.num_reprefillable_tokens > 0 and config.enable_prefix_caching,
     ),
@@ -146,7 +148,7 @@ BLOCKS = (
         old="    if kv.pool.num_free_blocks != kv.pool.num_blocks - 1:\n        return kv, False\n",
         new="",
         stands_for="A reset forgets blocks that somebody holds.",
-        killers=("?",),
+        killers=("INV-RESET-01",),
     ),
     Mutant(
         name="a cleared cache is not told",
@@ -154,7 +156,7 @@ BLOCKS = (
         old="        events = (*events, AllBlocksCleared())\n",
         new="        pass\n",
         stands_for="A router goes on sending requests for a prefix that is gone.",
-        killers=("?",),
+        killers=("INV-EVENT-02",),
         where=lambda config: config.enable_kv_cache_events,
     ),
     Mutant(
@@ -163,7 +165,7 @@ BLOCKS = (
         old="        kv.events.extend(map(_removed_event, lost_keys))\n",
         new="        pass\n",
         stands_for="A router goes on sending requests for a block that is gone.",
-        killers=("?",),
+        killers=("INV-EVENT-04",),
         where=lambda config: config.enable_kv_cache_events,
     ),
     Mutant(
@@ -172,7 +174,7 @@ BLOCKS = (
         old="        kv.events.extend(map(_removed_event, lost_keys))\n",
         new="        kv.events.extend(map(_removed_event, dict.fromkeys(lost_keys[:1])))\n",
         stands_for="Of several blocks that go at once, one is told.",
-        killers=("?",),
+        killers=("INV-EVENT-04",),
         where=lambda config: config.enable_kv_cache_events,
     ),
     Mutant(
@@ -181,7 +183,7 @@ BLOCKS = (
         old="        parent_block_hash=progress.block_hashes[first_block - 1] if first_block else None,\n",
         new="        parent_block_hash=progress.block_hashes[first_block] if first_block else None,\n",
         stands_for="A router hangs a block under the wrong prefix.",
-        killers=("?",),
+        killers=(COMPARISON,),
         where=lambda config: config.enable_kv_cache_events,
     ),
     Mutant(
@@ -190,7 +192,7 @@ BLOCKS = (
         old="        kv.new_block_ids[group_index].extend(taken)\n",
         new="        kv.new_block_ids[group_index] = list(taken)\n",
         stands_for="Only the blocks of the last request in a step are zeroed.",
-        killers=("?",),
+        killers=("INV-ROW-07",),
         where=lambda config: config.needs_kv_cache_zeroing,
     ),
     Mutant(
@@ -202,7 +204,7 @@ BLOCKS = (
         "    num_missing = count_missing_blocks(kv, tables, num_tokens)\n",
         stands_for="The drafter writes into somebody else's block.",
         report="vllm-project/vllm PR #57104, of which this is the kind (B21)",
-        killers=("?",),
+        killers=("INV-BATCH-05",),
         where=lambda config: config.num_lookahead_tokens > 0,
     ),
     Mutant(
@@ -211,7 +213,7 @@ BLOCKS = (
         old="    num_slots = min(num_tokens, config.max_model_len)\n",
         new="    num_slots = min(num_tokens, config.max_model_len) + 1\n",
         stands_for="Off by one where slots are counted.",
-        killers=("?",),
+        killers=("INV-TABLE-03",),
     ),
     Mutant(
         name="the last block of a table is missing",
@@ -219,7 +221,7 @@ BLOCKS = (
         old="        return -(-num_tokens // self.block_size)\n",
         new="        return max(num_tokens // self.block_size, 1)\n",
         stands_for="A division is rounded the wrong way.",
-        killers=("?",),
+        killers=("INV-BATCH-05", "INV-TABLE-02"),
         where=lambda config: config.block_size > 1,
     ),
     Mutant(
@@ -228,16 +230,17 @@ BLOCKS = (
         old="        if sum(num_missing) > kv.pool.num_free_blocks:\n            return None\n",
         new="        if max(num_missing) > kv.pool.num_free_blocks:\n            return None\n",
         stands_for="Several groups share one pool, and each is asked alone.",
-        killers=("?",),
+        killers=(COMPARISON,),
         where=lambda config: len(config.kv_cache_groups) > 1,
     ),
     Mutant(
         name="groups hit different prefixes",
         module=_FULL,
-        old="        num_common = min(map(len, hits))\n        return tuple(tuple(hit[:num_common]) for hit in hits)\n",
+        old="        num_common = min(map(len, hits))\n        return"
+        " tuple(tuple(hit[:num_common]) for hit in hits)\n",
         new="        return tuple(map(tuple, hits))\n",
         stands_for="Every group follows the chain as far as it can, alone.",
-        killers=("?",),
+        killers=("INV-ROW-07",),
         where=lambda config: len(config.kv_cache_groups) > 1 and config.enable_prefix_caching,
     ),
     Mutant(
@@ -246,7 +249,7 @@ BLOCKS = (
         old="        digest = hashlib.blake2b(parent or _NO_PARENT, digest_size=16)\n",
         new="        digest = hashlib.blake2b(_NO_PARENT, digest_size=16)\n",
         stands_for="Equal blocks behind different prefixes are taken for one another.",
-        killers=("?",),
+        killers=("INV-BLOCK-06",),
     ),
     Mutant(
         name="the salt is forgotten",
@@ -254,7 +257,7 @@ BLOCKS = (
         old="    if block_index == 0 and cache_salt:\n",
         new="    if False:\n",
         stands_for="Tenants that are kept apart by a salt share blocks.",
-        killers=("?",),
+        killers=("INV-BLOCK-08",),
     ),
     Mutant(
         name="the adapter is not part of the name of a block",
@@ -262,16 +265,17 @@ BLOCKS = (
         old='    keys: list[ExtraKey] = [] if lora is None else [("lora", lora.name, lora.path)]\n',
         new="    keys: list[ExtraKey] = []\n",
         stands_for="A request with an adapter finds what the bare model computed.",
-        killers=("?",),
+        killers=("INV-BLOCK-08",),
         features=("adapters",),
     ),
     Mutant(
         name="a block that is not full has a name",
         module=_HASHING,
-        old="    for start in range(0, len(token_ids) - num_lookahead_tokens - block_size + 1, block_size):\n",
+        old="    for start in range(0, len(token_ids) - num_lookahead_tokens - block_size +"
+        " 1, block_size):\n",
         new="    for start in range(0, len(token_ids) - num_lookahead_tokens, block_size):\n",
         stands_for="Part of a block is cached as if it were whole.",
-        killers=("?",),
+        killers=("INV-HASH-01",),
         where=lambda config: config.block_size > 1,
     ),
     Mutant(
@@ -280,16 +284,27 @@ BLOCKS = (
         old="        packed = self.chunks[first : (end + MASK) >> SHIFT]\n",
         new="        packed = self.chunks[: (end + MASK) >> SHIFT]\n",
         stands_for="A vector in pieces is right in the first one.",
-        killers=("?",),
+        killers=("INV-ROW-03",),
         where=lambda config: config.max_model_len >= 400 and config.block_size == 1,
     ),
     Mutant(
         name="a removed key comes back",
         module=_LAYERED,
         old="            if key in layer:\n                return layer[key]\n        return None\n",
-        new="            if layer.get(key) is not None:\n                return layer[key]\n        return None\n",
+        new="            if layer.get(key) is not None:\n                return layer[key]\n"
+        "        return None\n",
         stands_for="What a newer layer hides is found in an older one.",
-        killers=("?",),
+        killers=("INV-CACHE-01",),
+    ),
+    Mutant(
+        name="what a request gives back cannot be found",
+        module=_POOL,
+        old="                cached = enable_caching and self._keys[chunk][index] is not None\n",
+        new="                cached = enable_caching and self._keys[chunk][index] is not None\n"
+        "                if cached:\n"
+        "                    self._uncache(BlockId(block_id), self._keys[chunk][index])\n",
+        stands_for="A block leaves the prefix index with its last holder.",
+        killers=("INV-EVENT-03",),
     ),
 )
 """Of `kvcache/`."""

@@ -1,6 +1,6 @@
 """Faults in drafts and grammars that come from outside, and in the machine around it all."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import COMPARISON, Mutant
 
 _GRAMMAR = "kvsched_fp.grammar"
 _BITMASK = "kvsched_fp.bitmask"
@@ -14,7 +14,7 @@ OUTSIDE = (
         old="return attrs.evolve(self, state=states[-1]), len(states) == len(token_ids) + 1",
         new="return attrs.evolve(self, state=states[-1]), True",
         stands_for="A token that the grammar does not allow is taken.",
-        killers=("?",),
+        killers=("INV-PROPOSE-01",),
         features=("grammars",),
     ),
     Mutant(
@@ -23,7 +23,7 @@ OUTSIDE = (
         old="        return len(self._states_along(token_ids)) - 1\n",
         new="        return len(self._states_along(token_ids))\n",
         stands_for="Off by one: states are counted for tokens.",
-        killers=("?",),
+        killers=("INV-PROPOSE-01",),
         features=("grammars", "drafts"),
     ),
     Mutant(
@@ -32,7 +32,7 @@ OUTSIDE = (
         old="        if token_id < 0:\n            return tuple(token_ids[:index])\n",
         new="        if token_id < -1:\n            return tuple(token_ids[:index])\n",
         stands_for="The token that stands for none is followed.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("grammars", "drafts"),
     ),
     Mutant(
@@ -41,7 +41,7 @@ OUTSIDE = (
         old="        and not state.progress[request_id].is_prefill_chunk\n",
         new="",
         stands_for="A mask is made for a row that does not sample.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("grammars",),
     ),
     Mutant(
@@ -50,7 +50,7 @@ OUTSIDE = (
         old="    if progress.is_prefill_chunk:\n        return ()\n",
         new="",
         stands_for="Drafts that continue a piece of a prompt are taken for its end.",
-        killers=("?",),
+        killers=("INV-PROPOSE-01",),
         features=("drafts",),
         where=lambda config: not config.async_scheduling,
     ),
@@ -60,7 +60,7 @@ OUTSIDE = (
         old="    return drafts[: grammar.count_valid_tokens(drafts)]\n",
         new="    return drafts\n",
         stands_for="Drafts that cannot be right are verified.",
-        killers=("?",),
+        killers=("INV-PROPOSE-01",),
         features=("grammars", "drafts"),
     ),
     Mutant(
@@ -69,7 +69,7 @@ OUTSIDE = (
         old="        drafts = drafts[: canvas_width(request, config.num_spec_tokens)]\n",
         new="        pass\n",
         stands_for="The width of one request's canvas is not looked at.",
-        killers=("?",),
+        killers=("INV-PROPOSE-01",),
         features=("diffusion",),
         where=lambda config: not config.async_scheduling,
     ),
@@ -79,7 +79,7 @@ OUTSIDE = (
         old="        scheduled[request_id] = (*kept, *(PADDING,) * num_missing)\n",
         new="        scheduled[request_id] = kept\n",
         stands_for="The step was planned with more tokens than it gets.",
-        killers=("?",),
+        killers=("INV-AHEAD-03",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -88,7 +88,7 @@ OUTSIDE = (
         old="            num_invalid[request_id] = num_missing\n",
         new="            pass\n",
         stands_for="What was never a draft counts as one.",
-        killers=("?",),
+        killers=("INV-PROPOSE-02",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -97,7 +97,7 @@ OUTSIDE = (
         old="    return step_ids.index(step_id)\n",
         new="    return 0\n",
         stands_for="Several steps in flight are not thought of.",
-        killers=("?",),
+        killers=("INV-STEP-04",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -106,7 +106,7 @@ OUTSIDE = (
         old="    outcome: Outcome = None\n",
         new="    outcome: Outcome = True\n",
         stands_for="A caller is told that something was done which nobody asked for.",
-        killers=("?",),
+        killers=("INV-STEP-01",),
     ),
     Mutant(
         name="a reset always preempts",
@@ -114,7 +114,7 @@ OUTSIDE = (
         old="                state, reset_running_requests=reset_running_requests, time=time\n",
         new="                state, reset_running_requests=True, time=time\n",
         stands_for="A flag is not handed on.",
-        killers=("?",),
+        killers=("INV-KEEP-04",),
     ),
     Mutant(
         name="a throttled step is not throttled",
@@ -122,7 +122,18 @@ OUTSIDE = (
         old="schedule(state, throttle_prefills=throttle_prefills, time=time)",
         new="schedule(state, throttle_prefills=False, time=time)",
         stands_for="A flag is not handed on.",
-        killers=("?",),
+        killers=("INV-BATCH-09",),
+    ),
+    Mutant(
+        name="drafts are kept behind a token that nobody knows",
+        module=_DRAFTING,
+        old="        if keeps_ahead or _has_its_last_token(progress):\n",
+        new="        if True:\n",
+        stands_for="Drafts come while a step is in flight, and are verified behind its unknown token.",
+        killers=("INV-PROPOSE-01",),
+        features=("drafts",),
+        without_quirks=True,
+        where=lambda config: not config.async_scheduling,
     ),
 )
 """Of `grammar.py`, `bitmask.py`, `drafting.py` and `machine.py`."""

@@ -1,6 +1,6 @@
 """Faults in who of the running gets what: budgets, thresholds, preemption."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import COMPARISON, Mutant
 
 _PLAN = "kvsched_fp.schedule.plan"
 _RUNNING = "kvsched_fp.schedule.running"
@@ -12,9 +12,9 @@ PLANNING = (
         module=_PREEMPTION,
         old="plan.take_back(victim_id)  # [S-PRE-04]",
         new="pass",
-        stands_for="The victim leaves the running list, and what it was given in the same pass is forgotten.",
+        stands_for="The victim leaves the running list and stays in the batch of the same pass.",
         report="vllm-project/vllm #23347 (B01)",
-        killers=("?",),
+        killers=("INV-BATCH-01",),
     ),
     Mutant(
         name="a victim's tokens are not given back",
@@ -23,7 +23,7 @@ PLANNING = (
         new="",
         stands_for="One of the things that a same-pass preemption undoes is forgotten: the token budget.",
         report="vllm-project/vllm #23347 (B01)",
-        killers=("?",),
+        killers=("INV-BATCH-07",),
     ),
     Mutant(
         name="a victim's input positions are not given back",
@@ -32,16 +32,16 @@ PLANNING = (
         new="",
         stands_for="One of the things that a same-pass preemption undoes is forgotten: the input budget.",
         report="vllm-project/vllm #23347 (B01)",
-        killers=("?",),
+        killers=("INV-BATCH-07",),
     ),
     Mutant(
         name="a victim's drafts stay in the batch",
         module=_PLAN,
         old="self.scheduled_spec_token_ids.pop(request_id, None)",
         new="pass",
-        stands_for="One of the things that a same-pass preemption undoes is forgotten: the drafts of the row.",
+        stands_for="One of the things that a same-pass preemption undoes is forgotten: the drafts.",
         report="vllm-project/vllm #23347 (B01)",
-        killers=("?",),
+        killers=("INV-DRAFT-01",),
         features=("drafts",),
         where=lambda config: config.policy.value == "priority",
     ),
@@ -52,7 +52,7 @@ PLANNING = (
         new="            pass\n",
         stands_for="A victim before the cursor shifts the list, and the next request is not looked at.",
         report="vllm-project/vllm #49097 (B02)",
-        killers=("?",),
+        killers=("INV-BATCH-08",),
     ),
     Mutant(
         name="the cursor moves back for scheduled victims only",
@@ -61,35 +61,34 @@ PLANNING = (
         new="        if victim_index < cursor and victim_id in plan.num_scheduled_tokens:\n",
         stands_for="The first fix of the skipped request: a victim that was passed over does not count.",
         report="vllm-project/vllm #49097, half-fixed by PR #26754 (B02)",
-        killers=("?",),
+        killers=("INV-BATCH-08",),
         where=lambda config: config.policy.value == "priority",
     ),
     Mutant(
         name="a self-preemption ends the pass",
         module=_RUNNING,
-        old="            if plan.config.policy is SchedulingPolicy.FCFS:\n                break  # [S-RUN-06]\n"
-        "            continue\n",
+        old="            continue  # [S-RUN-06]\n",
         new="            break\n",
-        stands_for="By priority, more important requests stand behind the one that gave way, and may fit now.",
+        stands_for="By priority, those behind the one that gave way are more important, and may fit now.",
         report="vllm-project/vllm PR #26765 (B03)",
-        killers=("?",),
+        killers=("INV-BATCH-08",),
         where=lambda config: config.policy.value == "priority",
     ),
     Mutant(
         name="the most important request is the victim",
         module=_PREEMPTION,
-        old="return max(range(len(plan.running)), key=least_important)",
-        new="return min(range(len(plan.running)), key=least_important)",
+        old="return max(indices, key=least_important)",
+        new="return min(indices, key=least_important)",
         stands_for="The order of a priority is read the wrong way round.",
-        killers=("?",),
+        killers=("INV-PREEMPT-05",),
     ),
     Mutant(
         name="the first in line is the victim",
         module=_PREEMPTION,
-        old="return len(plan.running) - 1",
+        old="return len(running) - 1",
         new="return 0",
         stands_for="The list is popped from the wrong end.",
-        killers=("?",),
+        killers=("INV-PREEMPT-04",),
     ),
     Mutant(
         name="only the priority decides who gives way",
@@ -97,15 +96,15 @@ PLANNING = (
         old="return (request.priority, request.arrival_time)",
         new="return (request.priority, 0.0)",
         stands_for="The second part of a sort key is dropped.",
-        killers=("?",),
+        killers=("INV-PREEMPT-05",),
     ),
     Mutant(
         name="of equals the last is the victim",
         module=_PREEMPTION,
-        old="return max(range(len(plan.running)), key=least_important)",
-        new="return max(reversed(range(len(plan.running))), key=least_important)",
+        old="    if Quirk.OLDEST_OF_EQUALS_GIVES_WAY not in plan.config.quirks:\n",
+        new="    if True:\n",
         stands_for="The reference's choice among equals (deviation D-10) is put right without a word.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="a lone request is cut",
@@ -114,7 +113,7 @@ PLANNING = (
         new="if threshold == 0:",
         stands_for="The long-prefill threshold is applied where there is nobody to share the step with.",
         report="vllm-project/vllm #57951 (S03)",
-        killers=("?",),
+        killers=("INV-BATCH-07",),
     ),
     Mutant(
         name="only running requests share a step",
@@ -123,7 +122,7 @@ PLANNING = (
         new="num_requests = len(state.running)",
         stands_for="The long-prefill threshold is switched off while others only wait.",
         report="vllm-project/vllm #57951 (S03)",
-        killers=("?",),
+        killers=("INV-BUDGET-04",),
     ),
     Mutant(
         name="the adaptive threshold is an upper bound",
@@ -131,7 +130,7 @@ PLANNING = (
         old="threshold = max(threshold, config.max_num_batched_tokens // num_requests)",
         new="threshold = min(threshold, config.max_num_batched_tokens // num_requests)",
         stands_for="The even share cuts where it should allow.",
-        killers=("?",),
+        killers=("INV-BATCH-07",),
     ),
     Mutant(
         name="a pause still computes",
@@ -139,7 +138,7 @@ PLANNING = (
         old="            self.token_budget = 0  # [S-BUD-01]\n",
         new="            pass\n",
         stands_for="The pause stops admission and forgets the running requests.",
-        killers=("?",),
+        killers=("INV-BUDGET-03",),
     ),
     Mutant(
         name="a drafter's positions are not paid for",
@@ -147,7 +146,7 @@ PLANNING = (
         old="        self.input_budget -= num_new_tokens + self.draft_slots\n",
         new="        self.input_budget -= num_new_tokens\n",
         stands_for="The input buffers are sized without the slots that the drafter adds per row.",
-        killers=("?",),
+        killers=("INV-BUDGET-02",),
         features=("drafting slots",),
     ),
     Mutant(
@@ -156,7 +155,7 @@ PLANNING = (
         old="        plan.input_budget - plan.draft_slots,\n",
         new="",
         stands_for="One of the two budgets does not cut a row.",
-        killers=("?",),
+        killers=("INV-BUDGET-02",),
     ),
     Mutant(
         name="the token budget is forgotten",
@@ -164,7 +163,7 @@ PLANNING = (
         old="        plan.token_budget,\n",
         new="",
         stands_for="One of the two budgets does not cut a row.",
-        killers=("?",),
+        killers=("INV-BUDGET-02",),
     ),
     Mutant(
         name="the sampled token has no room",
@@ -172,7 +171,7 @@ PLANNING = (
         old="plan.config.max_model_len - num_computed_tokens - plan.num_sampled_tokens,",
         new="plan.config.max_model_len - num_computed_tokens,",
         stands_for="A row is cut at the length limit, without room for the token that it samples.",
-        killers=("?",),
+        killers=("INV-BATCH-07",),
         features=("drafts",),
     ),
     Mutant(
@@ -181,7 +180,7 @@ PLANNING = (
         old="num_wanted = num_known + len(progress.spec_token_ids) + progress.num_output_placeholders",
         new="num_wanted = num_known + progress.num_output_placeholders",
         stands_for="Drafts are there and are not verified.",
-        killers=("?",),
+        killers=("INV-BATCH-08",),
         features=("drafts",),
     ),
     Mutant(
@@ -190,7 +189,7 @@ PLANNING = (
         old="num_wanted = num_known + len(progress.spec_token_ids) + progress.num_output_placeholders",
         new="num_wanted = num_known + len(progress.spec_token_ids)",
         stands_for="Asynchronous scheduling waits for the token that it should go ahead of.",
-        killers=("?",),
+        killers=("INV-BATCH-08",),
         features=("async",),
     ),
     Mutant(
@@ -200,7 +199,7 @@ PLANNING = (
         new="num_sure = progress.num_computed_tokens - (num_placeholders - 1)",
         stands_for="Off by one in the guard against steps for a request that is sure to end.",
         report="vllm-project/vllm #27922 (S15)",
-        killers=("?",),
+        killers=("INV-ASYNC-03",),
         features=("async",),
     ),
     Mutant(
@@ -210,7 +209,7 @@ PLANNING = (
         new="num_sure = progress.num_computed_tokens + 1",
         stands_for="A request is held back as if all drafts in flight would be accepted.",
         report="vllm-project/vllm #27922, refined in #29542 (S15)",
-        killers=("?",),
+        killers=("INV-BATCH-08",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -219,7 +218,7 @@ PLANNING = (
         old='    if plan.current_step < progress.next_decode_eligible_step:\n        return "S-RUN-08"\n',
         new="",
         stands_for="The stages of the pipeline are forgotten: the same request is in two of them.",
-        killers=("?",),
+        killers=("INV-ASYNC-02",),
         features=("async", "pipeline"),
     ),
     Mutant(
@@ -228,7 +227,7 @@ PLANNING = (
         old='    if plan.hold_prefills and progress.is_prefill_chunk:\n        return "S-RUN-04"\n',
         new="",
         stands_for="Prompts are held back at admission only, not in the middle.",
-        killers=("?",),
+        killers=("INV-BATCH-09",),
     ),
     Mutant(
         name="prompts are held back whatever waits",
@@ -236,15 +235,16 @@ PLANNING = (
         old="        and not state.prefill_capacity_bound\n",
         new="",
         stands_for="The way out of holding prompts back is forgotten.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="prompts are held back with nothing to decode",
         module=_PLAN,
-        old="        and any(not state.progress[request_id].is_prefill_chunk for request_id in state.running)\n",
+        old="        and any(not state.progress[request_id].is_prefill_chunk for request_id"
+        " in state.running)\n",
         new="",
         stands_for="A throttled step holds back prompts when there is nothing else to do.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="the prefill interval is one step short",
@@ -252,7 +252,7 @@ PLANNING = (
         old="num_steps_since_prefill < interval",
         new="num_steps_since_prefill < interval - 1",
         stands_for="Off by one in a cadence.",
-        killers=("?",),
+        killers=("INV-BATCH-09",),
     ),
     Mutant(
         name="adapters of running requests are not counted",
@@ -260,7 +260,7 @@ PLANNING = (
         old="            self.lora_ids = {lora.lora_id for lora in loras if lora is not None}\n",
         new="            self.lora_ids = set()\n",
         stands_for="Only the adapters admitted in this step are counted.",
-        killers=("?",),
+        killers=("INV-QUEUE-12",),
         features=("adapters",),
     ),
     Mutant(
@@ -269,8 +269,48 @@ PLANNING = (
         old="return max_loras is None or lora_id in self.lora_ids or len(self.lora_ids) != max_loras",
         new="return max_loras is None or len(self.lora_ids) != max_loras",
         stands_for="A request waits for room for an adapter that runs already.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("adapters",),
+    ),
+    Mutant(
+        name="victims are preempted in vain",
+        module=_PREEMPTION,
+        old="    if Quirk.PREEMPTS_IN_VAIN not in plan.config.quirks and not _can_make_room(\n",
+        new="    if False and not _can_make_room(\n",
+        stands_for="Victims are preempted before it is known that even all of them cannot make room.",
+        report="vllm-project/vllm PR #39375 (B05)",
+        killers=("INV-PREEMPT-06",),
+        without_quirks=True,
+        where=lambda config: not config.scheduler_reserve_full_isl,
+    ),
+    Mutant(
+        name="equals take turns",
+        module=_PREEMPTION,
+        old="    if Quirk.OLDEST_OF_EQUALS_GIVES_WAY not in plan.config.quirks:\n",
+        new="    if False:\n",
+        stands_for="Of equals, the one gives way that has run longest.",
+        killers=("INV-PREEMPT-07",),
+        without_quirks=True,
+        where=lambda config: config.policy.value == "priority",
+    ),
+    Mutant(
+        name="the last token of a prompt is left",
+        module=_RUNNING,
+        old="    return int(is_last and Quirk.LEAVES_LAST_PROMPT_TOKEN not in config.quirks)\n",
+        new="    return 0\n",
+        stands_for="A slot is kept for a sampled token that a prompt of full length can do without.",
+        report="vllm-project/vllm #48039 (S04)",
+        killers=("INV-BATCH-08",),
+        where=lambda config: config.max_model_len <= 10 and config.token_budget < config.max_model_len,
+        without_quirks=True,
+    ),
+    Mutant(
+        name="a token beyond the known",
+        module=_RUNNING,
+        old="num_wanted = num_known + len(progress.spec_token_ids) + progress.num_output_placeholders",
+        new="num_wanted = num_known + len(progress.spec_token_ids) + progress.num_output_placeholders + 1",
+        stands_for="Off by one in what there is to compute.",
+        killers=("INV-BATCH-03", "INV-PROGRESS-01"),
     ),
 )
 """Of `schedule/plan.py`, `schedule/running.py` and `schedule/preemption.py`."""

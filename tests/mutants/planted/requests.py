@@ -1,6 +1,6 @@
 """Faults in how requests come, wait, give back what they hold, and go."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import COMPARISON, Mutant
 
 _QUEUES = "kvsched_fp.queues"
 _LIFECYCLE = "kvsched_fp.lifecycle"
@@ -17,7 +17,7 @@ REQUESTS = (
         new="return FCFSQueue(self.entries.extend(entries))",
         stands_for="First come, first served: who was preempted waits behind all who came later.",
         report="vllm-project/vllm #41951, the other way round (S14)",
-        killers=("?",),
+        killers=("INV-QUEUE-09",),
     ),
     Mutant(
         name="who goes back to the front is turned round",
@@ -25,7 +25,7 @@ REQUESTS = (
         old="return FCFSQueue(self.entries.extendleft(reversed(entries)))",
         new="return FCFSQueue(self.entries.extendleft(entries))",
         stands_for="Pushing to the front one by one turns the order round.",
-        killers=("?",),
+        killers=("INV-KEEP-05",),
         features=("grammars",),
     ),
     Mutant(
@@ -34,7 +34,7 @@ REQUESTS = (
         old="return FCFSQueue(self.entries.append(entry))",
         new="return FCFSQueue(self.entries.appendleft(entry))",
         stands_for="A queue is used as a stack.",
-        killers=("?",),
+        killers=("INV-ADD-02",),
     ),
     Mutant(
         name="a priority queue is not sorted",
@@ -42,7 +42,7 @@ REQUESTS = (
         old="            bisect.insort(merged, entry)\n",
         new="            merged.append(entry)\n",
         stands_for="A request is put into a sorted order without looking.",
-        killers=("?",),
+        killers=("INV-QUEUE-08",),
     ),
     Mutant(
         name="the arrival time is forgotten",
@@ -50,16 +50,17 @@ REQUESTS = (
         old="return QueueEntry(request.priority, request.arrival_time, request.request_id)",
         new="return QueueEntry(request.priority, 0.0, request.request_id)",
         stands_for="The second part of a sort key is dropped.",
-        killers=("?",),
+        killers=("INV-QUEUE-07",),
     ),
     Mutant(
         name="only the first of several is taken out of a queue",
         module=_QUEUES,
-        old="return FCFSQueue(pdeque(entry for entry in self.entries if entry.request_id not in request_ids))",
+        old="return FCFSQueue(pdeque(entry for entry in self.entries if entry.request_id not"
+        " in request_ids))",
         new="return FCFSQueue(pdeque(entry for entry in self.entries"
         " if entry.request_id not in list(request_ids)[:1]))",
         stands_for="Several ids at once are not thought of.",
-        killers=("?",),
+        killers=("INV-QUEUE-03",),
     ),
     Mutant(
         name="two requests get one number",
@@ -67,7 +68,7 @@ REQUESTS = (
         old="return open_state.close(num_added=state.num_added + 1)",
         new="return open_state.close()",
         stands_for="A counter is read and not increased.",
-        killers=("?",),
+        killers=("INV-COUNT-02", "INV-ADD-01"),
     ),
     Mutant(
         name="a session that waits is ended and still counted",
@@ -76,7 +77,7 @@ REQUESTS = (
         new="",
         stands_for="The seat of an idle session is lost on one of the ways out.",
         report="vllm-project/vllm #53130 (B39)",
-        killers=("?",),
+        killers=("INV-SESSION-01",),
         features=("sessions",),
     ),
     Mutant(
@@ -85,7 +86,7 @@ REQUESTS = (
         old="    open_state.remove_from_queues(set(request_ids))\n",
         new="",
         stands_for="A request leaves and its place in the queue does not.",
-        killers=("?",),
+        killers=("INV-QUEUE-03",),
     ),
     Mutant(
         name="requests end in the order of their ids",
@@ -93,7 +94,7 @@ REQUESTS = (
         old="    for request_id in request_ids:\n        before = open_state",
         new="    for request_id in sorted(request_ids):\n        before = open_state",
         stands_for="An order is made up where one was given.",
-        killers=("?",),
+        killers=("INV-FINISH-01",),
     ),
     Mutant(
         name="a reset delivers what was in flight",
@@ -101,7 +102,7 @@ REQUESTS = (
         old="preempt_request(open_state, open_state.running.pop(), drop_stale_output=True)",
         new="preempt_request(open_state, open_state.running.pop(), drop_stale_output=False)",
         stands_for="What was computed on blocks from before a reset goes to the clients.",
-        killers=("?",),
+        killers=("INV-RESET-02",),
     ),
     Mutant(
         name="a reset preempts the first one first",
@@ -109,15 +110,15 @@ REQUESTS = (
         old="preempt_request(open_state, open_state.running.pop(), drop_stale_output=True)",
         new="preempt_request(open_state, open_state.running.pop(0), drop_stale_output=True)",
         stands_for="Whoever ran first waits last.",
-        killers=("?",),
+        killers=("INV-RESET-02",),
     ),
     Mutant(
-        name="a pause forgets who was preempted",
+        name="a pause forgets that capacity is short",
         module=_LIFECYCLE,
         old="    return attrs.evolve(state, pause_state=pause_state)\n",
-        new="    return attrs.evolve(state, pause_state=pause_state, preempted_request_ids=())\n",
+        new="    return attrs.evolve(state, pause_state=pause_state, prefill_capacity_bound=False)\n",
         stands_for="An event changes more than it says.",
-        killers=("?",),
+        killers=("INV-PAUSE-01",),
     ),
     Mutant(
         name="a second answer about a grammar replaces the first",
@@ -126,7 +127,7 @@ REQUESTS = (
         new="    return attrs.evolve(state, progress=state.progress.set(request_id, answered),"
         " deferred=state.deferred.discard(request_id))\n",
         stands_for="An answer lets its request overtake what has not looked at it yet.",
-        killers=("?",),
+        killers=("INV-ANSWER-01",),
         features=("grammars",),
     ),
     Mutant(
@@ -135,7 +136,7 @@ REQUESTS = (
         old="    if not config.enable_prefix_caching:\n        return ()\n",
         new="",
         stands_for="What the configuration turns off is done all the same.",
-        killers=("?",),
+        killers=("INV-HASH-01",),
         where=lambda config: not config.enable_prefix_caching,
     ),
     Mutant(
@@ -144,7 +145,7 @@ REQUESTS = (
         old="    if progress.status is not RequestStatus.WAITING_FOR_INPUT:\n",
         new="    if progress.status is RequestStatus.RUNNING:\n",
         stands_for="A session that was preempted is taken for one that is idle.",
-        killers=("?",),
+        killers=("INV-KEEP-01", "INV-KEEP-02"),
         features=("sessions",),
     ),
     Mutant(
@@ -153,7 +154,7 @@ REQUESTS = (
         old="chunks=(*progress.chunks, chunk))",
         new="chunks=(*progress.chunks, chunk) if chunk else (chunk,))",
         stands_for="Input that came before the end is lost.",
-        killers=("?",),
+        killers=("INV-INPUT-01",),
         features=("sessions",),
     ),
     Mutant(
@@ -162,7 +163,7 @@ REQUESTS = (
         old="        num_computed_tokens=0,\n",
         new="        num_computed_tokens=progress.num_computed_tokens,\n",
         stands_for="A preemption gives the blocks back and not the count.",
-        killers=("?",),
+        killers=("INV-QUEUE-11", "INV-PROGRESS-03"),
     ),
     Mutant(
         name="a victim keeps its drafts",
@@ -172,7 +173,7 @@ REQUESTS = (
         "        spec_token_ids=progress.spec_token_ids,\n",
         stands_for="Drafts of before a preemption are sent for verification after it.",
         report="vllm-project/vllm PR #31944, #31876 (B08)",
-        killers=("?",),
+        killers=("INV-PREEMPT-03",),
         features=("drafts",),
     ),
     Mutant(
@@ -183,7 +184,7 @@ REQUESTS = (
         "        num_output_placeholders=progress.num_output_placeholders,\n",
         stands_for="What a victim has in flight is still expected of what begins anew.",
         report="vllm-project/vllm PR #48245 (B09)",
-        killers=("?",),
+        killers=("INV-PREEMPT-03",),
         features=("async",),
     ),
     Mutant(
@@ -193,7 +194,7 @@ REQUESTS = (
         new="",
         stands_for="A late output is charged to counters that the preemption had reset.",
         report="vllm-project/vllm PR #48245 (B09)",
-        killers=("?",),
+        killers=("INV-PREEMPT-03",),
     ),
     Mutant(
         name="a share to be dropped is delivered after all",
@@ -201,7 +202,7 @@ REQUESTS = (
         old="drop_stale_output=drop_stale_output or was_dropped,",
         new="drop_stale_output=drop_stale_output,",
         stands_for="A second preemption forgets what the first had said about what is in flight.",
-        killers=("?",),
+        killers=("INV-PREEMPT-03",),
     ),
     Mutant(
         name="a victim keeps its blocks",
@@ -210,7 +211,7 @@ REQUESTS = (
         "    release_blocks(open_state.kv, request_id)\n",
         new='    """Preempt."""\n',
         stands_for="A preemption makes no room.",
-        killers=("?",),
+        killers=("INV-TABLE-01",),
     ),
     Mutant(
         name="the runner is not told of a victim",
@@ -218,7 +219,7 @@ REQUESTS = (
         old="    open_state.preempted_request_ids[request_id] = None\n",
         new="",
         stands_for="The runner keeps the row of a request that lost its blocks.",
-        killers=("?",),
+        killers=("INV-PREEMPT-01",),
     ),
     Mutant(
         name="the runner is not told of an end",
@@ -226,7 +227,7 @@ REQUESTS = (
         old="    open_state.finished_request_ids[request_id] = None\n",
         new="",
         stands_for="The runner keeps the row of a request that has left.",
-        killers=("?",),
+        killers=("INV-RESULT-04",),
     ),
     Mutant(
         name="an ended request keeps its blocks",
@@ -235,7 +236,7 @@ REQUESTS = (
         "    release_blocks(open_state.kv, request_id)\n",
         new='    """Leave."""\n',
         stands_for="Blocks are lost for ever.",
-        killers=("?",),
+        killers=("INV-TABLE-01",),
     ),
     Mutant(
         name="a number outlives its request",
@@ -243,7 +244,7 @@ REQUESTS = (
         old="    del open_state.add_numbers[request_id]\n",
         new="",
         stands_for="A leftover makes equal situations unequal.",
-        killers=("?",),
+        killers=("INV-QUEUE-04",),
     ),
     Mutant(
         name="finished ids are kept for nobody",
@@ -251,7 +252,7 @@ REQUESTS = (
         old="    if open_state.config.include_finished_set:\n",
         new="    if True:\n",
         stands_for="What the configuration turns off is kept all the same.",
-        killers=("?",),
+        killers=("INV-COUNT-03",),
         where=lambda config: not config.include_finished_set,
     ),
     Mutant(
@@ -260,7 +261,7 @@ REQUESTS = (
         old="open_state.finished_by_client[request.client_index] = (*finished, request_id)",
         new="open_state.finished_by_client[request.client_index] = (request_id,)",
         stands_for="A list is overwritten by its last entry.",
-        killers=("?",),
+        killers=("INV-RESULT-09",),
         where=lambda config: config.include_finished_set,
     ),
     Mutant(
@@ -269,7 +270,7 @@ REQUESTS = (
         old="    if progress.status is not RequestStatus.WAITING:\n        open_state.deferred",
         new="    if False:\n        open_state.deferred",
         stands_for="Who waits for something outside counts as short of capacity.",
-        killers=("?",),
+        killers=("INV-QUEUE-10",),
         features=("grammars",),
     ),
     Mutant(
@@ -279,7 +280,7 @@ REQUESTS = (
         new="    if False:\n        open_state.kv_holding_waiting",
         stands_for="There is one waiting queue: who holds blocks waits behind who lacks them.",
         report="vllm-project/vllm PR #57841 (B20)",
-        killers=("?",),
+        killers=("INV-QUEUE-11",),
         features=("sessions",),
     ),
     Mutant(
@@ -288,7 +289,7 @@ REQUESTS = (
         old="        open_state.num_waiting_for_input += 1\n",
         new="",
         stands_for="A session that waits for input loses its seat.",
-        killers=("?",),
+        killers=("INV-SESSION-01",),
         features=("sessions",),
     ),
     Mutant(
@@ -297,7 +298,7 @@ REQUESTS = (
         old="attrs.evolve(progress, chunks=tuple(rest))",
         new="attrs.evolve(progress, chunks=progress.chunks)",
         stands_for="What was taken out of a store stays in it.",
-        killers=("?",),
+        killers=("INV-INPUT-03",),
         features=("sessions",),
     ),
     Mutant(
@@ -306,7 +307,7 @@ REQUESTS = (
         old="    num_kept = num_known_tokens(request, progress) - 1\n",
         new="    num_kept = num_known_tokens(request, progress)\n",
         stands_for="The last token of an answer was never computed, and is taken for prompt.",
-        killers=("?",),
+        killers=("INV-INPUT-02",),
         features=("sessions",),
     ),
     Mutant(
@@ -315,7 +316,7 @@ REQUESTS = (
         old="        drop_stale_output=True,\n",
         new="        drop_stale_output=False,\n",
         stands_for="What was computed behind the end of an answer begins the next one.",
-        killers=("?",),
+        killers=("INV-SESSION-03",),
         features=("sessions", "async"),
     ),
     Mutant(
@@ -324,7 +325,7 @@ REQUESTS = (
         old="        num_output_placeholders=0,\n",
         new="",
         stands_for="What a stop left in flight is still expected of the next answer.",
-        killers=("?",),
+        killers=("INV-AHEAD-01",),
         features=("sessions", "async"),
     ),
     Mutant(
@@ -333,7 +334,7 @@ REQUESTS = (
         old="        spec_token_ids=(),\n",
         new="",
         stands_for="Drafts of an answer that is given are verified in the next.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("sessions", "drafts"),
     ),
     Mutant(
@@ -342,7 +343,7 @@ REQUESTS = (
         old="            chunk.sampling_params,\n",
         new="            request.sampling_params,\n",
         stands_for="The next input brings its own limits, and they are not taken.",
-        killers=("?",),
+        killers=("INV-INPUT-02",),
         features=("sessions",),
     ),
     Mutant(
@@ -351,17 +352,18 @@ REQUESTS = (
         old="    if not request.resumable or status is RequestStatus.FINISHED_ERROR or at_end:\n",
         new="    if not request.resumable or status is not RequestStatus.FINISHED_STOPPED or at_end:\n",
         stands_for="An answer that reached its limit ends the whole session.",
-        killers=("?",),
+        killers=("INV-INPUT-03",),
         features=("sessions",),
     ),
     Mutant(
         name="a session stops counting when it begins",
         module=_SESSIONS,
-        old="    if progress.status is RequestStatus.WAITING_FOR_INPUT:\n        open_state.num_waiting_for_input -= 1\n",
+        old="    if progress.status is RequestStatus.WAITING_FOR_INPUT:\n       "
+        " open_state.num_waiting_for_input -= 1\n",
         new="",
         stands_for="The seat of an idle session is taken twice when it goes on.",
         report="vllm-project/vllm #53130 (B39)",
-        killers=("?",),
+        killers=("INV-SESSION-01",),
         features=("sessions",),
     ),
     Mutant(
@@ -370,7 +372,7 @@ REQUESTS = (
         old="        if len(self.running) - len(remaining) < len(request_ids):\n",
         new="        if len(self.running) == len(remaining):\n",
         stands_for="Some of several run and some wait: only one kind is taken out.",
-        killers=("?",),
+        killers=("INV-QUEUE-03",),
     ),
     Mutant(
         name="deferred marks outlive their requests",
@@ -378,7 +380,7 @@ REQUESTS = (
         old="                self.deferred = self.deferred.discard(request_id)\n",
         new="                pass\n",
         stands_for="A mark outlives what it marks.",
-        killers=("?",),
+        killers=("INV-QUEUE-06",),
         features=("grammars",),
     ),
     Mutant(
@@ -387,7 +389,7 @@ REQUESTS = (
         old="        return (*progress.events, RequestEvent(type_, self.time))\n",
         new="        return (RequestEvent(type_, self.time), *progress.events)\n",
         stands_for="The latest is put in front.",
-        killers=("?",),
+        killers=("INV-STORY-01", "INV-PROGRESS-08"),
         features=("async",),
         where=lambda config: config.log_request_events,
     ),
@@ -397,7 +399,7 @@ REQUESTS = (
         old="        return (*progress.events, RequestEvent(type_, self.time))\n",
         new="        return (*progress.events, RequestEvent(type_, 0.0))\n",
         stands_for="The clock of the caller is not handed on.",
-        killers=("?",),
+        killers=("INV-STORY-01",),
         features=("async",),
         where=lambda config: config.log_request_events,
     ),
@@ -407,7 +409,7 @@ REQUESTS = (
         old="        if not self.config.log_request_events:\n            return progress.events\n",
         new="",
         stands_for="What the configuration turns off is kept all the same.",
-        killers=("?",),
+        killers=("INV-COUNT-04",),
         where=lambda config: not config.log_request_events,
     ),
     Mutant(
@@ -416,7 +418,50 @@ REQUESTS = (
         old="    return sorted(state.requests, key=state.add_numbers.__getitem__)\n",
         new="    return sorted(state.requests)\n",
         stands_for="An end of all takes its order from the ids.",
-        killers=("?",),
+        killers=("INV-FINISH-01",),
+    ),
+    Mutant(
+        name="a late result is charged to a new request",
+        module=_LIFECYCLE,
+        old="        if Quirk.CHARGES_REUSED_ID not in state.config.quirks:\n",
+        new="        if False:\n",
+        stands_for="A request is known by its id, and ids are used again.",
+        killers=("INV-FLIGHT-02",),
+        without_quirks=True,
+    ),
+    Mutant(
+        name="a session waits with input in store",
+        module=_SESSIONS,
+        old="    if not progress.chunks:\n",
+        new="    if True:\n",
+        stands_for="Input that is there is not looked for.",
+        killers=("INV-SESSION-02",),
+        features=("sessions",),
+    ),
+    Mutant(
+        name="an event forgets who finished",
+        module=_TRANSIENT,
+        old="dict.fromkeys(state.finished_request_ids)",
+        new="dict[RequestId, None]()",
+        stands_for="A list of news is begun anew with every event.",
+        killers=("INV-STEP-07",),
+    ),
+    Mutant(
+        name="an end is told in place of the last update",
+        module=_LIFECYCLE,
+        old="    _end(open_state, ids, status)\n    return open_state.close()\n",
+        new="    _end(open_state, ids, status)\n    return"
+        " open_state.close(emitted=type(state.emitted)())\n",
+        stands_for="What the last update told is gone before it was read.",
+        killers=("INV-RESULT-11",),
+    ),
+    Mutant(
+        name="who goes on running is sorted",
+        module=_TRANSIENT,
+        old="        self.running = remaining\n",
+        new="        self.running = sorted(remaining)\n",
+        stands_for="An order is made up where one was given.",
+        killers=("INV-RESULT-08",),
     ),
 )
 """Of `queues.py`, `lifecycle.py`, `release.py`, `sessions.py`, `transient.py` and `state.py`."""

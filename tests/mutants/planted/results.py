@@ -1,6 +1,6 @@
 """Faults in taking in what a step brought, and in what the clients are told."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import COMPARISON, Mutant
 
 _UPDATE = "kvsched_fp.update"
 _TOKENS = "kvsched_fp.update.tokens"
@@ -20,7 +20,7 @@ RESULTS = (
         new="    if False:\n",
         stands_for="A request ends and its place in the queue does not.",
         report="vllm-project/vllm PR #20739 (B14)",
-        killers=("?",),
+        killers=("INV-TABLE-01",),
     ),
     Mutant(
         name="a stopped request leaves the running ones only",
@@ -29,7 +29,7 @@ RESULTS = (
         new="        results.running = [name for name in results.running if name not in results.stopped]\n",
         stands_for="A late output stops a request that waits again, which stays in the waiting queue.",
         report="vllm-project/vllm PR #20739 (B14)",
-        killers=("?",),
+        killers=("INV-QUEUE-03",),
     ),
     Mutant(
         name="results count for running requests only",
@@ -39,7 +39,7 @@ RESULTS = (
         "        token_ids = sampled.get(request_id, ())\n",
         stands_for="The output of a request that was preempted meanwhile is ignored, and a stop in it.",
         report="vllm-project/vllm PR #20739 (B14)",
-        killers=("?",),
+        killers=("INV-FLIGHT-02",),
     ),
     Mutant(
         name="the newest step is answered",
@@ -47,7 +47,7 @@ RESULTS = (
         old="in_flight=results.in_flight[1:]",
         new="in_flight=results.in_flight[:-1]",
         stands_for="A queue of steps is used as a stack.",
-        killers=("?",),
+        killers=("INV-FLIGHT-01",),
     ),
     Mutant(
         name="an update forgets that capacity is short",
@@ -55,7 +55,7 @@ RESULTS = (
         old="in_flight=results.in_flight[1:], emitted=emitted)",
         new="in_flight=results.in_flight[1:], emitted=emitted, prefill_capacity_bound=False)",
         stands_for="A note for the next step is cleared too early.",
-        killers=("?",),
+        killers=("INV-STEP-03",),
     ),
     Mutant(
         name="a request without a grammar is ended and not told",
@@ -63,18 +63,19 @@ RESULTS = (
         old="        results.emit(client_index, told)\n",
         new="",
         stands_for="A client waits for the end of a request that has left.",
-        killers=("?",),
+        killers=("INV-ANSWER-03",),
         features=("grammars",),
     ),
     Mutant(
         name="rows come in the order of the result",
         module=_UPDATE,
         old="    for request_id, num_scheduled_tokens in output.num_scheduled_tokens.items():\n",
-        new="    order = [*sampled, *(name for name in output.num_scheduled_tokens if name not in sampled)]\n"
+        new="    order = [*sampled, *(name for name in output.num_scheduled_tokens if name"
+        " not in sampled)]\n"
         "    for request_id in order:\n"
         "        num_scheduled_tokens = output.num_scheduled_tokens[request_id]\n",
         stands_for="An order is taken from what happens to be at hand.",
-        killers=("?",),
+        killers=("INV-RESULT-01",),
     ),
     Mutant(
         name="tokens in flight are counted by what came back",
@@ -82,7 +83,7 @@ RESULTS = (
         old="progress.num_in_flight_tokens - num_scheduled_tokens  # [U-TOK-01]",
         new="progress.num_in_flight_tokens - len(sampled_token_ids)",
         stands_for="Scheduled and sampled tokens are mixed up.",
-        killers=("?",),
+        killers=("INV-FLIGHT-02", "INV-FLIGHT-03"),
     ),
     Mutant(
         name="late output is thrown away",
@@ -91,7 +92,7 @@ RESULTS = (
         new="drops = is_stale",
         stands_for="Tokens of a preempted request are lost.",
         report="vllm-project/vllm PR #48245, a variant (B09)",
-        killers=("?",),
+        killers=("INV-RESULT-03",),
     ),
     Mutant(
         name="output from before a reset is delivered",
@@ -99,18 +100,19 @@ RESULTS = (
         old="drops = is_stale and progress.drop_stale_output",
         new="drops = False",
         stands_for="What was computed on blocks from before a reset is told to the client.",
-        killers=("?",),
+        killers=("INV-RESULT-03",),
     ),
     Mutant(
         name="late output resolves placeholders",
         module=_TOKENS,
         old="        if num_placeholders > 0:\n            num_placeholders -= len(sampled_token_ids)"
         "  # [U-TOK-09]\n",
-        new="        pass\n    num_placeholders -= len(sampled_token_ids) if results.config.async_scheduling"
+        new="        pass\n    num_placeholders -= len(sampled_token_ids) if"
+        " results.config.async_scheduling"
         " else 0\n",
         stands_for="A late output is charged to counters that the preemption had reset.",
         report="vllm-project/vllm PR #48245 (B09)",
-        killers=("?",),
+        killers=("INV-AHEAD-01",),
         features=("async",),
     ),
     Mutant(
@@ -119,7 +121,7 @@ RESULTS = (
         old="num_placeholders -= len(sampled_token_ids)  # [U-TOK-09]",
         new="num_placeholders -= len(new_token_ids)",
         stands_for="Tokens that were cut off behind a stop stay expected.",
-        killers=("?",),
+        killers=("INV-RESULT-05",),
         features=("async", "drafts", "sessions"),
     ),
     Mutant(
@@ -128,7 +130,7 @@ RESULTS = (
         old="        num_computed_tokens -= len(sampled_token_ids) - len(new_token_ids)  # [U-TOK-04]\n",
         new="",
         stands_for="Tokens behind a stop count as computed for the next input of a session.",
-        killers=("?",),
+        killers=("INV-SESSION-03",),
         features=("drafts", "sessions"),
     ),
     Mutant(
@@ -137,7 +139,7 @@ RESULTS = (
         old="return sampled_token_ids[:num_new_tokens], output_token_ids, stop",
         new="return sampled_token_ids, output_token_ids, stop",
         stands_for="Tokens behind the end are delivered.",
-        killers=("?",),
+        killers=("INV-RESULT-06",),
         features=("drafts",),
     ),
     Mutant(
@@ -146,7 +148,7 @@ RESULTS = (
         old="    return sampled_token_ids, output_token_ids, None\n",
         new="    return sampled_token_ids[-1:], output_token_ids, None\n",
         stands_for="Only the last of several tokens reaches the client.",
-        killers=("?",),
+        killers=("INV-RESULT-02",),
         features=("drafts",),
     ),
     Mutant(
@@ -155,7 +157,7 @@ RESULTS = (
         old="if num_tokens - num_hashed_tokens < config.block_size:",
         new="if num_tokens - num_hashed_tokens <= config.block_size:",
         stands_for="Off by one where a block fills.",
-        killers=("?",),
+        killers=("INV-HASH-01",),
     ),
     Mutant(
         name="blocks in flight count as settled",
@@ -163,7 +165,7 @@ RESULTS = (
         old="num_settled = progress.num_computed_tokens - progress.num_in_flight_tokens",
         new="num_settled = progress.num_computed_tokens",
         stands_for="A block is found by others before the tokens in it are sure.",
-        killers=("?",),
+        killers=("INV-CACHE-04",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -172,7 +174,7 @@ RESULTS = (
         old="    if settles_late and progress.status is RequestStatus.RUNNING:\n",
         new="    if False:\n",
         stands_for="What asynchronous steps fill is never found by others.",
-        killers=("?",),
+        killers=("INV-CACHE-04",),
         features=("async",),
     ),
     Mutant(
@@ -181,7 +183,7 @@ RESULTS = (
         old="    if all_accepted:\n        return grammar, stop\n",
         new="    if True:\n        return grammar, stop\n",
         stands_for="A token that the grammar does not allow goes to the client as if it were.",
-        killers=("?",),
+        killers=("INV-ANSWER-02",),
         features=("grammars",),
     ),
     Mutant(
@@ -190,7 +192,7 @@ RESULTS = (
         old="        grammar, stop = _accept(request_id, grammar, new_token_ids, stop)\n",
         new="        _, stop = _accept(request_id, grammar, new_token_ids, stop)\n",
         stands_for="The next token is held against the grammar from before the last.",
-        killers=("?",),
+        killers=("INV-ANSWER-02",),
         features=("grammars",),
     ),
     Mutant(
@@ -199,7 +201,7 @@ RESULTS = (
         old="    stats = progress.prefill_stats\n",
         new="    stats = None\n",
         stands_for="Figures are taken off and not handed on.",
-        killers=("?",),
+        killers=("INV-RESULT-07",),
     ),
     Mutant(
         name="the old metrics go out",
@@ -207,7 +209,7 @@ RESULTS = (
         old="metrics = results.progress[request_id].spec_decode_metrics",
         new="metrics = progress.spec_decode_metrics",
         stands_for="The last verification of a request is missing in what its client is told.",
-        killers=("?",),
+        killers=("INV-SPEC-02",),
         features=("drafts",),
         where=lambda config: config.spec_decode_metrics.value != "none",
     ),
@@ -217,7 +219,7 @@ RESULTS = (
         old="    finish_reason = None if stop is None else FINISH_REASONS[stop.status]\n",
         new="    finish_reason = None\n",
         stands_for="A client is not told that its request has ended.",
-        killers=("?",),
+        killers=("INV-RESULT-04",),
     ),
     Mutant(
         name="a pooled output is not told",
@@ -225,7 +227,7 @@ RESULTS = (
         old="    if pooled or (is_encoder and",
         new="    if (is_encoder and",
         stands_for="A pooling request never ends.",
-        killers=("?",),
+        killers=("INV-RESULT-03",),
         features=("pooling",),
     ),
     Mutant(
@@ -234,7 +236,7 @@ RESULTS = (
         old="            self.drop_stale_output,\n            None,\n",
         new="            self.drop_stale_output,\n            self.prefill_stats,\n",
         stands_for="What was told is not forgotten.",
-        killers=("?",),
+        killers=("INV-PROGRESS-07",),
     ),
     Mutant(
         name="what happened to a request is told twice",
@@ -242,7 +244,7 @@ RESULTS = (
         old="            grammar,\n            self.chunks,\n            (),\n",
         new="            grammar,\n            self.chunks,\n            self.events,\n",
         stands_for="What was told is not forgotten.",
-        killers=("?",),
+        killers=("INV-STORY-02",),
         features=("async",),
         where=lambda config: config.log_request_events,
     ),
@@ -252,7 +254,7 @@ RESULTS = (
         old="    num_rejected = num_drafts - num_accepted\n",
         new="    num_rejected = num_drafts\n",
         stands_for="All drafts are taken back, and computed again.",
-        killers=("?",),
+        killers=("INV-RESULT-05",),
         features=("drafts",),
     ),
     Mutant(
@@ -261,7 +263,7 @@ RESULTS = (
         old="        num_computed_tokens -= num_rejected if num_computed_tokens > 0 else 0\n",
         new="",
         stands_for="The next step computes behind tokens that were thrown away.",
-        killers=("?",),
+        killers=("INV-RESULT-05", "INV-AHEAD-05"),
         features=("drafts",),
     ),
     Mutant(
@@ -270,17 +272,7 @@ RESULTS = (
         old="        num_placeholders -= num_rejected if num_placeholders > 0 else 0\n",
         new="",
         stands_for="Placeholders of rejected drafts are never resolved.",
-        killers=("?",),
-        features=("async", "drafts"),
-    ),
-    Mutant(
-        name="a stale row takes drafts back",
-        module=_UPDATE_DRAFTS,
-        old="    if progress.num_stale_output_tokens == 0:\n",
-        new="    if True:\n",
-        stands_for="Rejections of a step from before a preemption are charged to what begins anew.",
-        report="vllm-project/vllm PR #48245 (B09)",
-        killers=("?",),
+        killers=("INV-AHEAD-02",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -289,7 +281,7 @@ RESULTS = (
         old="    if output.num_invalid_spec_tokens:\n",
         new="    if False:\n",
         stands_for="The rate of acceptance counts what was never a draft.",
-        killers=("?",),
+        killers=("INV-SPEC-02",),
         features=("async", "drafts", "grammars"),
     ),
     Mutant(
@@ -298,7 +290,7 @@ RESULTS = (
         old="        num_accepted_tokens=stats.num_accepted_tokens + num_accepted,\n",
         new="        num_accepted_tokens=stats.num_accepted_tokens + num_accepted + 1,\n",
         stands_for="A figure counts one more than it says.",
-        killers=("?",),
+        killers=("INV-SPEC-01",),
         features=("drafts",),
     ),
     Mutant(
@@ -307,7 +299,7 @@ RESULTS = (
         old="len(output_token_ids) >= params.max_tokens:",
         new="len(output_token_ids) > params.max_tokens:",
         stands_for="Off by one at the limit of an output.",
-        killers=("?",),
+        killers=("INV-PROGRESS-06",),
     ),
     Mutant(
         name="a request grows beyond the model",
@@ -315,7 +307,7 @@ RESULTS = (
         old="    if num_tokens >= max_model_len or len",
         new="    if num_tokens > max_model_len or len",
         stands_for="Off by one at the limit of a sequence.",
-        killers=("?",),
+        killers=("INV-PROGRESS-06",),
     ),
     Mutant(
         name="the end of sequence is overlooked",
@@ -323,7 +315,7 @@ RESULTS = (
         old="    if last_token_id == params.eos_token_id:\n",
         new="    if False:\n",
         stands_for="One of the ways of stopping is lost.",
-        killers=("?",),
+        killers=("INV-PROGRESS-06",),
     ),
     Mutant(
         name="the stop token is not told",
@@ -331,7 +323,7 @@ RESULTS = (
         old="return Stop(RequestStatus.FINISHED_STOPPED, last_token_id)  # [U-STOP-03]",
         new="return Stop(RequestStatus.FINISHED_STOPPED, None)",
         stands_for="A client does not learn which stop token it was.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="repetition is looked for too early",
@@ -339,7 +331,7 @@ RESULTS = (
         old="        and len(output_token_ids) >= params.min_tokens  # [U-STOP-02]\n",
         new="",
         stands_for="An option of the request is overlooked.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="a client gets what is another's",
@@ -348,7 +340,7 @@ RESULTS = (
         new="        client_index = min(self.outputs, default=client_index)\n"
         "        outputs = self.outputs.get(client_index)\n",
         stands_for="Several front ends are not thought of.",
-        killers=("?",),
+        killers=("INV-RESULT-01",),
     ),
     Mutant(
         name="finished ids stay for the next update",
@@ -356,7 +348,7 @@ RESULTS = (
         old="    results.finished_by_client = {}\n",
         new="",
         stands_for="What was told is not forgotten.",
-        killers=("?",),
+        killers=("INV-RESULT-09",),
         where=lambda config: config.include_finished_set,
     ),
     Mutant(
@@ -365,7 +357,7 @@ RESULTS = (
         old="        first = next(iter(clients), 0)\n",
         new="        first = max(clients, default=0)\n",
         stands_for="The figures go to somebody else than the first client.",
-        killers=("?",),
+        killers=("INV-RESULT-10",),
     ),
     Mutant(
         name="deferred requests count twice",
@@ -373,7 +365,7 @@ RESULTS = (
         old="num_waiting_requests=results.num_waiting - num_deferred,",
         new="num_waiting_requests=results.num_waiting,",
         stands_for="One request is in two figures.",
-        killers=("?",),
+        killers=("INV-RESULT-10",),
         features=("grammars",),
     ),
     Mutant(
@@ -382,7 +374,7 @@ RESULTS = (
         old="    results.kv.stats = PrefixCacheStats()\n",
         new="",
         stands_for="What was told is not forgotten.",
-        killers=("?",),
+        killers=(COMPARISON,),
         where=lambda config: config.log_stats,
     ),
     Mutant(
@@ -391,16 +383,17 @@ RESULTS = (
         old="    results.kv.events.clear()  # [U-OUT-04]\n",
         new="",
         stands_for="A mirror of the prefix index counts a block twice.",
-        killers=("?",),
+        killers=("INV-EVENT-01",),
         where=lambda config: config.enable_kv_cache_events,
     ),
     Mutant(
-        name="a result for a later step is taken",
+        name="a result with all drafts accepted is refused",
         module=_CHECKS,
-        old="    if named <= scheduled.keys():\n        return\n",
-        new="    return\n",
-        stands_for="A result may name whom it likes.",
-        killers=("?",),
+        old="    num_most = num_drafts + state.config.num_sampled_tokens_per_step\n",
+        new="    num_most = num_drafts\n",
+        stands_for="The sampled token is forgotten where a result is checked.",
+        killers=(COMPARISON,),
+        features=("drafts",),
     ),
     Mutant(
         name="an abort is told as a length",
@@ -408,7 +401,7 @@ RESULTS = (
         old="    RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.LENGTH,\n",
         new="    RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.STOP,\n",
         stands_for="A table has a wrong entry.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
 )
 """Of `update/`, and of the records that it makes."""

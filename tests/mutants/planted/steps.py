@@ -1,6 +1,6 @@
 """Faults in what a step says, and in how it is counted."""
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import COMPARISON, Mutant
 
 _SCHEDULE = "kvsched_fp.schedule"
 _ADVANCE = "kvsched_fp.schedule.advance"
@@ -16,7 +16,7 @@ STEPS = (
         old="num_executed_steps = state.num_executed_steps + (output.total_num_scheduled_tokens > 0)",
         new="num_executed_steps = state.num_executed_steps + 1",
         stands_for="A counter of steps counts those that did nothing.",
-        killers=("?",),
+        killers=("INV-STEP-02",),
     ),
     Mutant(
         name="the prefill interval begins in the future",
@@ -24,7 +24,7 @@ STEPS = (
         old="last_prefill_step=num_executed_steps if restarts_interval",
         new="last_prefill_step=num_executed_steps + 1 if restarts_interval",
         stands_for="A counter is taken after it was increased twice.",
-        killers=("?",),
+        killers=("INV-COUNT-01",),
     ),
     Mutant(
         name="an interval is kept that nobody asked for",
@@ -32,15 +32,16 @@ STEPS = (
         old="carried_prompt and state.config.local_prefill_interval > 1",
         new="carried_prompt",
         stands_for="What the configuration turns off is kept all the same, and makes equal states differ.",
-        killers=("?",),
+        killers=("INV-COUNT-03",),
     ),
     Mutant(
         name="an empty step is not in flight",
         module=_SCHEDULE,
         old="        in_flight=(*state.in_flight, output),\n",
-        new="        in_flight=(*state.in_flight, output) if output.num_scheduled_tokens else state.in_flight,\n",
+        new="        in_flight=(*state.in_flight, output) if output.num_scheduled_tokens"
+        " else state.in_flight,\n",
         stands_for="The engine answers a step that the scheduler has forgotten.",
-        killers=("?",),
+        killers=("INV-STEP-04",),
     ),
     Mutant(
         name="finished ids are told again",
@@ -48,7 +49,7 @@ STEPS = (
         old="        finished_request_ids=(),\n",
         new="",
         stands_for="What was told is not forgotten.",
-        killers=("?",),
+        killers=("INV-STEP-05",),
     ),
     Mutant(
         name="preempted ids are told again",
@@ -56,7 +57,7 @@ STEPS = (
         old="        preempted_request_ids=(),\n",
         new="",
         stands_for="What was told is not forgotten.",
-        killers=("?",),
+        killers=("INV-STEP-06",),
     ),
     Mutant(
         name="the rows of the last step are forgotten",
@@ -64,7 +65,7 @@ STEPS = (
         old="frozenset(output.num_scheduled_tokens) if keeps_batch else state.prev_step_request_ids",
         new="state.prev_step_request_ids",
         stands_for="Every row is sent with all its tokens in every step.",
-        killers=("?",),
+        killers=("INV-ROW-06",),
         where=lambda config: not config.use_v2_model_runner,
     ),
     Mutant(
@@ -73,7 +74,7 @@ STEPS = (
         old="    schedule_running(plan)\n    schedule_waiting(plan)\n",
         new="    schedule_waiting(plan)\n    schedule_running(plan)\n",
         stands_for="The two phases change places: who starts takes the budget of those who run.",
-        killers=("?",),
+        killers=("INV-ROW-01",),
     ),
     Mutant(
         name="what is in flight is counted for the last step only",
@@ -81,7 +82,7 @@ STEPS = (
         old="            progress.num_in_flight_tokens + num_new_tokens,\n",
         new="            num_new_tokens,\n",
         stands_for="Two steps in flight are not thought of.",
-        killers=("?",),
+        killers=("INV-BATCH-04",),
     ),
     Mutant(
         name="a whole prompt counts as a piece",
@@ -89,7 +90,7 @@ STEPS = (
         old="is_prefill_chunk = num_computed_tokens < num_known_tokens",
         new="is_prefill_chunk = num_computed_tokens <= num_known_tokens",
         stands_for="Off by one: a request that samples is held back as if it did not.",
-        killers=("?",),
+        killers=("INV-BATCH-06", "INV-PROGRESS-05"),
     ),
     Mutant(
         name="placeholders are not prompt",
@@ -97,7 +98,7 @@ STEPS = (
         old="num_computed_tokens < num_known_tokens(request, progress) + num_placeholders",
         new="num_computed_tokens < num_known_tokens(request, progress)",
         stands_for="A row counts as sampling while a token before its end is not computed.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -106,7 +107,7 @@ STEPS = (
         old="            spec_token_ids = ()  # [S-RUN-09]\n",
         new="            pass\n",
         stands_for="Drafts are not used up by the step that verifies them.",
-        killers=("?",),
+        killers=("INV-DRAFT-03",),
         features=("drafts",),
         where=lambda config: not config.async_scheduling,
     ),
@@ -116,7 +117,7 @@ STEPS = (
         old="progress.num_output_placeholders + plan.num_sampled_tokens + num_drafts,",
         new="progress.num_output_placeholders + plan.num_sampled_tokens,",
         stands_for="Only the sampled token is expected of a row with drafts.",
-        killers=("?",),
+        killers=("INV-ASYNC-01",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -125,7 +126,7 @@ STEPS = (
         old="(PLACEHOLDER,) * num_next_drafts",
         new="(PLACEHOLDER,) * (num_next_drafts + 1)",
         stands_for="More drafts are planned with than the step asks for.",
-        killers=("?",),
+        killers=("INV-DRAFT-03",),
         features=("async", "drafts"),
     ),
     Mutant(
@@ -134,7 +135,7 @@ STEPS = (
         old="next_step = plan.current_step + plan.config.pipeline_parallel_size",
         new="next_step = plan.current_step + plan.config.pipeline_parallel_size + 1",
         stands_for="Off by one in a cadence: every request loses a step per token.",
-        killers=("?",),
+        killers=("INV-AHEAD-04",),
         features=("async",),
     ),
     Mutant(
@@ -143,7 +144,7 @@ STEPS = (
         old="            waits_for_token |= is_async and num_placeholders > 0\n",
         new="",
         stands_for="The bitmask is made before the token that it depends on is there.",
-        killers=("?",),
+        killers=("INV-ROW-09",),
         features=("async", "grammars"),
     ),
     Mutant(
@@ -152,7 +153,7 @@ STEPS = (
         old="return progress.spec_token_ids[: max(num_drafts, 0)]",
         new="return progress.spec_token_ids[len(progress.spec_token_ids) - max(num_drafts, 0) :]",
         stands_for="The drafts that a budget leaves are the wrong ones.",
-        killers=("?",),
+        killers=("INV-DRAFT-01",),
         features=("drafts",),
         where=lambda config: not config.async_scheduling,
     ),
@@ -162,7 +163,7 @@ STEPS = (
         old="plan.drafts_needed = num_sure < request.sampling_params.max_tokens",
         new="plan.drafts_needed = num_sure + 1 < request.sampling_params.max_tokens",
         stands_for="Off by one in the saving of the last drafts.",
-        killers=("?",),
+        killers=("INV-DRAFT-05",),
         features=("drafts",),
         where=lambda config: config.can_skip_drafts,
     ),
@@ -172,7 +173,7 @@ STEPS = (
         old="    if 0 < num_remaining < lookahead:\n",
         new="    if 0 < num_remaining < lookahead - 1:\n",
         stands_for="Off by one in how far the drafter reads ahead.",
-        killers=("?",),
+        killers=("INV-DRAFT-06",),
         features=("prefill lookahead",),
     ),
     Mutant(
@@ -182,8 +183,9 @@ STEPS = (
         new="num_computed_tokens + num_padded <= config.max_model_len",
         stands_for="A resumed request is padded without room for the token that it samples.",
         report="vllm-project/vllm PR #53962 (B11)",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("drafts",),
+        where=lambda config: config.max_model_len < 14 and not config.num_spec_tokens_per_batch_size,
     ),
     Mutant(
         name="padding beside a piece of prompt",
@@ -191,7 +193,7 @@ STEPS = (
         old="        and not plan.prefill_scheduled\n",
         new="",
         stands_for="A batch is padded to a size that it has not.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("drafts",),
     ),
     Mutant(
@@ -200,7 +202,7 @@ STEPS = (
         old="spec_token_ids=progress.spec_token_ids[:width],  # [S-CANVAS-01]",
         new="spec_token_ids=progress.spec_token_ids,",
         stands_for="The width of one request's canvas is not looked at.",
-        killers=("?",),
+        killers=(COMPARISON,),
         features=("async", "diffusion"),
     ),
     Mutant(
@@ -209,7 +211,7 @@ STEPS = (
         old="return progress.num_output_placeholders >= max_steps * canvas_width(request, num_spec_tokens)",
         new="return progress.num_output_placeholders > max_steps * canvas_width(request, num_spec_tokens)",
         stands_for="Off by one in the guard against steps for a request that is sure to end.",
-        killers=("?",),
+        killers=("INV-ASYNC-03",),
         features=("async", "diffusion"),
     ),
     Mutant(
@@ -218,7 +220,7 @@ STEPS = (
         old="total_num_scheduled_tokens=sum(plan.num_scheduled_tokens.values()),",
         new="total_num_scheduled_tokens=plan.config.token_budget - plan.token_budget,",
         stands_for="A total is taken from a budget that a pause had set to nothing.",
-        killers=("?",),
+        killers=("INV-BUDGET-01",),
     ),
     Mutant(
         name="resumed requests come before new ones",
@@ -226,7 +228,7 @@ STEPS = (
         old="sent_whole = plan.scheduled_new + plan.scheduled_resumed  # [S-OUT-01]",
         new="sent_whole = plan.scheduled_resumed + plan.scheduled_new",
         stands_for="Two lists are put together in the wrong order.",
-        killers=("?",),
+        killers=(COMPARISON,),
         where=lambda config: config.use_v2_model_runner,
     ),
     Mutant(
@@ -235,17 +237,18 @@ STEPS = (
         old="    request_ids = plan.scheduled_running + resumed\n",
         new="    request_ids = plan.scheduled_running\n",
         stands_for="A row of the batch is described nowhere.",
-        killers=("?",),
+        killers=("INV-ROW-01",),
         where=lambda config: not config.use_v2_model_runner,
     ),
     Mutant(
         name="computed tokens are told as of after the step",
         module=_OUTPUT,
         old="num_computed_tokens=tuple([progress.num_computed_tokens for progress in rows]),",
-        new="num_computed_tokens=tuple([progress.num_computed_tokens + plan.num_scheduled_tokens[request_id]"
+        new="num_computed_tokens=tuple([progress.num_computed_tokens +"
+        " plan.num_scheduled_tokens[request_id]"
         " for request_id, progress in zip(request_ids, rows)]),",
         stands_for="The output is made after its tokens were counted.",
-        killers=("?",),
+        killers=("INV-ROW-02",),
     ),
     Mutant(
         name="new blocks are told to rows that have none",
@@ -253,7 +256,7 @@ STEPS = (
         old="return block_ids if any(block_ids) else None  # [S-OUT-04]",
         new="return block_ids",
         stands_for="Nothing new and an empty list of new things are two ways of saying one thing.",
-        killers=("?",),
+        killers=(COMPARISON,),
     ),
     Mutant(
         name="only one group's new blocks are told",
@@ -261,7 +264,7 @@ STEPS = (
         old="return block_ids if any(block_ids) else None  # [S-OUT-04]",
         new="return block_ids[:1] if any(block_ids) else None",
         stands_for="Several groups of layers are not thought of.",
-        killers=("?",),
+        killers=(COMPARISON,),
         where=lambda config: len(config.kv_cache_groups) > 1,
     ),
     Mutant(
@@ -270,7 +273,7 @@ STEPS = (
         old="return known_tokens(request, progress, 0, num_known_tokens(request, progress))",
         new="return known_tokens(request, progress, 0, num_known_tokens(request, progress) - 1)",
         stands_for="Off by one in what a runner needs that has given up a row.",
-        killers=("?",),
+        killers=("INV-ROW-05",),
     ),
     Mutant(
         name="the first stage learns nothing",
@@ -278,7 +281,7 @@ STEPS = (
         old="if plan.config.pipeline_parallel_size == 1 or plan.config.async_scheduling:",
         new="if True:",
         stands_for="The first stage of a pipeline does not see what the last one samples.",
-        killers=("?",),
+        killers=("INV-ROW-08",),
         features=("pipeline",),
         where=lambda config: not config.async_scheduling,
     ),
@@ -288,7 +291,7 @@ STEPS = (
         old="return tuple(block_id for ids in plan.kv.new_block_ids for block_id in ids) or None",
         new="return tuple(block_id for ids in plan.kv.new_block_ids[:1] for block_id in ids[1:]) or None",
         stands_for="A block keeps what its last holder wrote.",
-        killers=("?",),
+        killers=("INV-ROW-07",),
         where=lambda config: config.needs_kv_cache_zeroing,
     ),
     Mutant(
@@ -298,7 +301,7 @@ STEPS = (
         new="reached = [num_drafts for first, _, num_drafts in schedule if first < batch_size]"
         " or [self.num_spec_tokens]",
         stands_for="Off by one at the edge of a range of batch sizes.",
-        killers=("?",),
+        killers=("INV-DRAFT-04",),
         features=("dynamic drafts",),
     ),
     Mutant(
@@ -307,8 +310,24 @@ STEPS = (
         old="        lora=request.lora,\n",
         new="        lora=None,\n",
         stands_for="A request runs with the bare model.",
-        killers=("?",),
+        killers=("INV-ROW-04",),
         features=("adapters",),
+    ),
+    Mutant(
+        name="a step ends a pause",
+        module=_SCHEDULE,
+        old="        current_step=output.step_id,\n",
+        new="        current_step=output.step_id,\n        pause_state=type(state.pause_state).UNPAUSED,\n",
+        stands_for="A flag is cleared by whoever looks at it.",
+        killers=("INV-PAUSE-02",),
+    ),
+    Mutant(
+        name="the last token of a row is not counted",
+        module=_ADVANCE,
+        old="num_computed_tokens = progress.num_computed_tokens + num_new_tokens",
+        new="num_computed_tokens = progress.num_computed_tokens + num_new_tokens - 1",
+        stands_for="Off by one where tokens are counted as computed.",
+        killers=("INV-ADMIT-06", "INV-PROGRESS-04"),
     ),
 )
 """Of `schedule/__init__.py`, `advance.py`, `drafts.py`, `canvases.py` and `output.py`."""

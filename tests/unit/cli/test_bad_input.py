@@ -266,7 +266,7 @@ def test_a_config_file_that_is_a_directory(tmp_path: Path) -> None:
         (["explain", "t"], ["--step: missing", "an integer >= 1"]),
         (["explain", "t", "--step", "1", "--request"], ["--request: missing", "ID"]),
         (["shrink", "t", "--tries", "1.5"], ["--tries: got '1.5'", "an integer >= 1"]),
-        (["shrnk", "t"], ["command: got 'shrnk'", "one of check, explain, run, shrink"]),
+        (["shrnk", "t"], ["command: got 'shrnk'", "one of check, explain, explore, run, shrink"]),
         (["--no-such-option"], ["option: got '--no-such-option'", "--version"]),
     ],
 )

@@ -2,11 +2,9 @@
 
 import io
 import json
+import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -220,21 +218,19 @@ def test_bad_input_is_refused(args: tuple[str, ...], parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("num_jobs", ["1", "2"])
-def test_ctrl_c_ends_a_search_with_what_was_found(num_jobs: str) -> None:
+def test_ctrl_c_ends_a_search_with_what_was_found(monkeypatch: pytest.MonkeyPatch, num_jobs: str) -> None:
     """Exit code 130, the result so far, and nothing on the standard error."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kvsched_fp_command", "explore", "small", "--json", "--jobs", num_jobs],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    time.sleep(5)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    values = json.loads(stdout)
 
-    assert (130, "", "interrupted") == (process.returncode, stderr, values["ending"])
+    def press_ctrl_c(_: ExploreProgress, found: SearchProgress) -> None:
+        if found.depth == 6:
+            monkeypatch.undo()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(ExploreProgress, "update", press_ctrl_c)
+    result = run_cli("explore", "pause", "--json", "--jobs", num_jobs)
+    values = json.loads(result.stdout)
+
+    assert (130, "", "interrupted") == (result.exit_code, result.stderr, values["ending"])
     assert 0 < values["num_expanded"] < values["num_states"]
 
 

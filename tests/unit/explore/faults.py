@@ -1,8 +1,12 @@
 """Machines with one planted fault each; processes import them by name."""
 
+import multiprocessing
+import os
+
 import attrs
 
 from kvsched_fp import (
+    AddRequest,
     Event,
     FinishRequests,
     InvalidEvent,
@@ -62,3 +66,19 @@ def runs_out_of_memory(state: SchedulerState, event: Event) -> Result:
     if isinstance(event, Schedule) and state.current_step == 2:
         raise MemoryError
     return machine.step(state, event)
+
+
+def ends_its_process(state: SchedulerState, event: Event) -> Result:
+    """Take a process of the search with it in the third step."""
+    if isinstance(event, Schedule) and state.current_step == 2 and multiprocessing.parent_process():
+        os._exit(1)
+    return machine.step(state, event)
+
+
+def forgets_a_number(state: SchedulerState, event: Event) -> Result:
+    """Forget when a request came, once another one has come."""
+    after, outcome = machine.step(state, event)
+    if isinstance(event, AddRequest) and len(after.requests) == 2:
+        forgotten = min(after.requests)
+        after = attrs.evolve(after, add_numbers=after.add_numbers.delete(forgotten))
+    return after, outcome

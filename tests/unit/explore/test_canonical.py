@@ -12,8 +12,8 @@ from tests.unit.explore.coarser import FORGETTING, ForgetfulCanonicalizer
 from tests.unit.explore.pairs import Searched
 from tests.unit.explore.renaming import move_steps, rename_blocks
 
-NUM_PAIRS = 150
-MOST_STATES = 1500
+NUM_PAIRS = 100
+MOST_STATES = 800
 
 
 @pytest.fixture(scope="module", params=PRESETS)

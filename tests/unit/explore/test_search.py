@@ -1,5 +1,7 @@
 """The search: it finds the same with any number of processes, and by the shortest history."""
 
+import multiprocessing
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +10,20 @@ import pytest
 
 from kvsched_fp import MINIMAL, FinishRequests, Schedule, SchedulerState
 from kvsched_fp.errors import InvalidInputError
-from kvsched_fp.explore import Ending, Fault, Limits, RequestKind, SearchProgress, World, explore, search
+from kvsched_fp.explore import (
+    Ending,
+    Fault,
+    Limits,
+    RequestKind,
+    SearchProgress,
+    World,
+    crew,
+    explore,
+    search,
+)
 from kvsched_fp.explore.presets import PRESETS
 from kvsched_fp.explore.story import play_again
+from tests.meta.rules import SPECS
 from tests.unit.explore import faults
 from tests.unit.explore.pairs import Searched
 
@@ -21,14 +34,16 @@ PINNED: dict[str, tuple[int, int, int, dict[str, int]]] = {
     "async-reset": (575, 2690, 15, {"done": 9}),
     "drafts": (739, 2104, 15, {"done": 25}),
     "async-drafts": (474, 1572, 14, {"done": 15}),
-    "eagle": (230, 824, 14, {"done": 12}),
+    "eagle": (525, 1889, 18, {"done": 22}),
     "pause": (1158, 6204, 17, {"done": 27, "waiting for the end of a pause": 92}),
     "grammar": (1239, 4932, 12, {"done": 23, "waiting for a grammar": 16}),
     "async-grammar": (342, 1309, 10, {"done": 8, "waiting for a grammar": 5}),
-    "lora": (4476, 13435, 16, {"done": 116}),
+    "lora": (1214, 3024, 15, {"done": 56}),
     "cadence": (1571, 5486, 19, {"done": 23}),
-    "session": (3957, 17316, 18, {"done": 34, "waiting for the next input of a session": 50}),
+    "session": (1180, 4635, 15, {"done": 17, "waiting for the next input of a session": 19}),
     "v1": (1303, 4629, 15, {"done": 14}),
+    "limits": (794, 1772, 15, {"done": 52}),
+    "hash-ahead": (843, 3246, 19, {"done": 10}),
     "pipeline": (677, 2293, 14, {"done": 14}),
 }
 """Per world: states, moves, depth, and what the standstills wait for."""
@@ -52,6 +67,16 @@ def test_every_world_is_pinned() -> None:
     assert [*PINNED, "small"] == sorted(PRESETS, key=[*PINNED, "small"].index)
 
 
+def test_the_page_has_the_same_sizes() -> None:
+    """The table in the specification is what is pinned here."""
+    page = (SPECS / "explorer.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \| ([\d,]+) \| ([\d,]+) \| (\d+) \|$", page, re.MULTILINE)
+    sizes = {name: tuple(int(cell.replace(",", "")) for cell in cells) for name, *cells in rows}
+    del sizes["small"]
+
+    assert {name: sizes_and_more[:3] for name, sizes_and_more in PINNED.items()} == sizes
+
+
 def test_the_beginning_of_small_is_pinned() -> None:
     """It is explored to a depth that takes seconds."""
     found = explore(PRESETS["small"], limits=Limits(max_depth=6))
@@ -69,25 +94,45 @@ def test_a_plain_search_finds_as_much() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "arguments", "ending"),
     [
-        ("pause", {}),
-        ("pause", {"limits": Limits(max_states=700)}),
-        ("pause", {"limits": Limits(max_depth=8)}),
-        ("async-reset", {"step": faults.swaps_victims, "checks": True}),
-        ("tiny", {"step": faults.leaks_blocks, "checks": True}),
+        ("async-drafts", {}, Ending.COMPLETE),
+        ("async-drafts", {"limits": Limits(max_states=300)}, Ending.STATE_LIMIT),
+        ("async-drafts", {"limits": Limits(max_depth=8)}, Ending.DEPTH_LIMIT),
+        ("async-reset", {"step": faults.swaps_victims, "checks": True}, Ending.VIOLATION),
+        ("tiny", {"step": faults.leaks_blocks, "checks": True}, Ending.VIOLATION),
     ],
 )
 def test_any_number_of_processes_finds_the_same(
-    monkeypatch: pytest.MonkeyPatch, name: str, arguments: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, name: str, arguments: dict[str, Any], ending: Ending
 ) -> None:
     """One, two and three processes give one result, down to the counterexample."""
     monkeypatch.setattr(search, "SITUATIONS_PER_JOB", 1)
     arguments = {"checks": False} | arguments
     found = [explore(PRESETS[name], num_jobs=num_jobs, **arguments) for num_jobs in (1, 2, 3)]
 
+    assert ending is found[0].ending
     assert found[0].num_moves > 0
     assert found[0] == found[1] == found[2]
+
+
+def test_shares_are_evened_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Situations go from the largest share to the smallest, and the result is the same."""
+    monkeypatch.setattr(search, "SITUATIONS_PER_JOB", 1)
+    monkeypatch.setattr(crew, "FEW", 1)
+    monkeypatch.setattr(crew, "UNEVEN", 1.0)
+    asked: list[str] = []
+    ask = crew._ask
+
+    def listen(connection: Any, command: str, argument: object) -> Any:
+        asked.append(command)
+        return ask(connection, command, argument)
+
+    monkeypatch.setattr(crew, "_ask", listen)
+    found = explore(PRESETS["tiny"], checks=False, num_jobs=3)
+
+    assert asked.count("give") > 3
+    assert explore(PRESETS["tiny"], checks=False) == found
 
 
 @pytest.mark.parametrize(
@@ -97,6 +142,8 @@ def test_any_number_of_processes_finds_the_same(
         (faults.fails_when_two_run, True, "KeyError", 4),
         (faults.refuses_results, True, "InvalidEvent", 4),
         (faults.never_serves, False, "STUCK", 1),
+        (faults.forgets_a_number, True, "INV-", 2),
+        (faults.forgets_a_number, False, "KeyError", 2),
     ],
 )
 def test_a_fault_is_found_by_a_shortest_history(
@@ -202,3 +249,12 @@ def test_a_request_that_never_fits_is_stuck() -> None:
     assert Fault("STUCK", "no step will ever serve 1b") == found.counterexample.fault
     assert 5 == len(found.counterexample.events)
     assert Schedule() in found.counterexample.events
+
+
+def test_a_process_that_is_ended_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an error that says so, and no process is left behind."""
+    monkeypatch.setattr(search, "SITUATIONS_PER_JOB", 1)
+    with pytest.raises(MemoryError, match="a process of the search was ended from outside"):
+        explore(PRESETS["tiny"], step=faults.ends_its_process, num_jobs=2)
+
+    assert [] == multiprocessing.active_children()

@@ -5,11 +5,20 @@ from typing import Any
 
 import attrs
 
-from kvsched_fp import AddRequest, PauseState, RequestStatus, Schedule, SchedulingPolicy, step
+from kvsched_fp import (
+    AddRequest,
+    PauseState,
+    RequestStatus,
+    Schedule,
+    SchedulingPolicy,
+    schedule,
+    step,
+    update,
+)
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.invariants import Step
 from kvsched_fp.queues import FCFSQueue, queue_entry
-from tests.unit.worlds import make_config, make_request, make_state, run_together
+from tests.unit.worlds import make_config, make_request, make_result, make_state, run_together
 
 from .good import (
     A,
@@ -129,6 +138,11 @@ def _passed_over() -> Changed:
     return change(sound, before=with_progress(sound.before, A, output_token_ids=output))
 
 
+def _prompt_that_is_not_held() -> Changed:
+    sound = _sound()
+    return change(sound, event=Schedule(throttle_prefills=True))
+
+
 def _row_described_twice() -> Changed:
     sound = _sound()
     new = sound.output.scheduled_new_requests
@@ -239,6 +253,33 @@ def _victim_that_is_more_important() -> Changed:
     return change(sound, before=with_request(sound.before, B, priority=-1))
 
 
+def _victims_for_nobody() -> Changed:
+    config = make_config(
+        usable_blocks=4,
+        max_model_len=40,
+        allow_undersized_pool=True,
+        scheduler_reserve_full_isl=False,
+        long_prefill_token_threshold=8,
+    )
+    state = make_state(config, make_request("a", 30), make_request("b", 3))
+    state, _ = schedule(state)
+    return _with_config(run(schedule(state)[0], Schedule()), quirks=())
+
+
+def _equals_that_take_turns() -> Changed:
+    config = make_config(usable_blocks=4, policy=SchedulingPolicy.PRIORITY, max_num_batched_tokens=8)
+    state = make_state(config, make_request("a", 7), make_request("b", 7))
+    for _ in range(2):
+        state, output = schedule(state)
+        state = update(state, make_result(state, output))
+    for _ in range(8):
+        before, (state, output) = state, schedule(state)
+        if output.preempted_request_ids:
+            break
+        state = update(state, make_result(state, output))
+    return _with_config(run(before, Schedule()), quirks=())
+
+
 def _events_that_do_not_replay() -> Changed:
     sound = _sound()
     return change(sound, after=with_kv(sound.after, pending_events=sound.before.kv.pending_events))
@@ -261,6 +302,7 @@ BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-BATCH-06": _row_marked_as_a_chunk,
     "INV-BATCH-07": _row_cut_for_nothing,
     "INV-BATCH-08": _passed_over,
+    "INV-BATCH-09": _prompt_that_is_not_held,
     "INV-ROW-01": _row_described_twice,
     "INV-ROW-02": _wrong_number_of_output_tokens,
     "INV-ROW-03": _block_that_is_not_in_the_table,
@@ -281,6 +323,8 @@ BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-PREEMPT-03": _victim_with_computed_tokens,
     "INV-PREEMPT-04": _victim_that_is_not_the_last,
     "INV-PREEMPT-05": _victim_that_is_more_important,
+    "INV-PREEMPT-06": _victims_for_nobody,
+    "INV-PREEMPT-07": _equals_that_take_turns,
     "INV-EVENT-02": _events_that_do_not_replay,
 }
 """Invariant id -> how to make the step."""

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import attrs
 from pyrsistent import pset
 
-from kvsched_fp import RequestStatus, SchedulerState, SchedulingPolicy
+from kvsched_fp import RequestStatus, SchedulerState, SchedulingPolicy, add_request, schedule, update
 from kvsched_fp.ids import BlockId, BlockKey, RequestId
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import PrefixCacheStats
 from kvsched_fp.progress import PrefillStats, RequestEvent, RequestEventType
 from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry
+from tests.unit.worlds import make_config, make_request, make_result, make_state
 
 from .good import (
     A,
@@ -167,6 +168,14 @@ def _one_block_in_two_places() -> SchedulerState:
     state = with_ref_count(busy_state(), 7, 2)
     state = with_table(state, C, block_ids=(BlockId(7), BlockId(7)))
     return _with_front_of_free_list(with_ref_count(state, 8, 0), 8)
+
+
+def _shared_with_another_salt() -> SchedulerState:
+    first = make_request("a", 9)
+    state, output = schedule(make_state(make_config(), first))
+    state = update(state, make_result(state, output))
+    state = add_request(state, make_request("b", 9, tokens=first.prompt_token_ids))
+    return with_request(schedule(state)[0], B, cache_salt="theirs")
 
 
 def _shared_without_a_key() -> SchedulerState:
@@ -373,6 +382,7 @@ BROKEN_STATES: dict[str, Callable[[], SchedulerState]] = {
     "INV-BLOCK-05": _wrong_backward_link,
     "INV-BLOCK-06": _one_block_in_two_places,
     "INV-BLOCK-07": _shared_without_a_key,
+    "INV-BLOCK-08": _shared_with_another_salt,
     "INV-TABLE-01": _tables_of_a_waiting_request,
     "INV-TABLE-02": _too_few_slots,
     "INV-TABLE-03": _one_block_too_many,

@@ -40,6 +40,7 @@ from kvsched_fp import (
     initial_state,
     step,
 )
+from kvsched_fp.grammar import PermissiveGrammar
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import ClientOutputs
@@ -107,7 +108,7 @@ drafts = st.dictionaries(texts, st.lists(st.integers(-1, 9), max_size=4), max_si
 times = st.floats(allow_nan=False, allow_infinity=False)
 grammars = st.lists(st.frozensets(st.integers(0, 9), max_size=4), min_size=1, max_size=3).map(
     lambda states: AutomatonGrammar([[(token_id, 0) for token_id in sorted(allowed)] for allowed in states])
-)
+) | st.just(PermissiveGrammar())
 events = st.one_of(
     st.builds(AddRequest, requests, times),
     st.builds(UpdateDrafts, drafts),

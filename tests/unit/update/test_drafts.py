@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kvsched_fp import (
@@ -67,6 +68,15 @@ def test_rejected_drafts_keep_their_blocks() -> None:
 
     assert before.kv.block_ids(A) == state.kv.block_ids(A)
     assert 3 == len(state.kv.tables[A][0].block_ids)
+
+
+def test_less_than_nothing_is_not_stale() -> None:
+    """[U-SPEC-02] A late result of a used id may leave a share below zero, which stops nothing."""
+    before = verifying_state(50, 51, 52)
+    progress = attrs.evolve(before.progress[A], num_stale_output_tokens=-2)
+    state = update(attrs.evolve(before, progress=before.progress.set(A, progress)), result(2, a=(50, 8)))
+
+    assert 9 == state.progress[A].num_computed_tokens
 
 
 def overlapping_state(num_steps: int, **changes: Any) -> SchedulerState:

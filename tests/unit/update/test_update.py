@@ -6,6 +6,9 @@ import pytest
 
 from kvsched_fp import InvalidEvent, SchedulerState, StepResult, schedule, update
 from kvsched_fp.ids import RequestId, StepId
+from kvsched_fp.progress import Progress
+from kvsched_fp.update import take_in
+from kvsched_fp.update.results import Results
 from tests.unit.refusal import refused
 from tests.unit.worlds import (
     make_config,
@@ -147,3 +150,21 @@ def test_update_leaves_the_state_alone() -> None:
 
     assert results[0] == results[1]
     assert before == (hash(state), state.in_flight, dict(state.progress), state.kv.pool.free_blocks())
+
+
+def test_listeners_hear_where_a_request_stood() -> None:
+    """[U-STEP-03] Whoever opens the state hears of each request that leaves, as it was in the end."""
+
+    class Listening(Results):
+        __slots__ = ("heard",)
+
+        def left(self, request_id: RequestId, progress: Progress) -> None:
+            self.heard = (request_id, list(progress.output_token_ids), progress.num_in_flight_tokens)
+
+    state = make_state(make_config(), make_request("a", max_tokens=1))
+    state, output = schedule(state)
+    results = Listening(state, 0.0)
+    after = take_in(results, output, result(1, a=(7,)))
+
+    assert after == update(state, result(1, a=(7,)))
+    assert (A, [7], 0) == results.heard

@@ -5,7 +5,8 @@
     TestMyScheduler = scheduler_machine(VllmAdapter(MyScheduler)).TestCase
 
 The scheduler is built as the engine builds it, and gets the requests, the results and the calls that an
-engine makes. Blocks are named by the configuration's own hash function.
+engine makes. Blocks are named by the configuration's own hash function. KV events are read where the
+scheduler publishes them, at its `kv_event_publisher`.
 """
 
 import types
@@ -96,6 +97,7 @@ class VllmAdapter(Adapter):
         self._hasher = make_named_hasher(config)
         self._in_flight: deque[tuple[int, Any]] = deque()
         self._num_steps = 0
+        self._requests: dict[str, Any] = {}
         self._published: list[Any] = []
         self.scheduler.kv_event_publisher = types.SimpleNamespace(
             publish=lambda batch: self._published.extend(batch.events), shutdown=lambda: None
@@ -109,6 +111,8 @@ class VllmAdapter(Adapter):
         if isinstance(event, Schedule) and (unmodelled := first_unmodelled(answer)) is not None:
             name, value = unmodelled
             raise UnsupportedFeature(f"SchedulerOutput.{name}", repr(value))
+        if isinstance(event, Update) and not self._config.log_request_events:
+            _forget_events(answer)
         published, self._published = self._published, []
         return read_told(event, answer, published, self._num_steps)
 
@@ -135,10 +139,10 @@ class VllmAdapter(Adapter):
                 output = dict(self._in_flight)[step_id]
                 return self.scheduler.update_draft_token_ids_in_output(_to_drafts(draft_token_ids), output)
             case GrammarReady(request_id, grammar):
-                self.scheduler.requests[request_id].structured_output_request.grammar = VllmGrammar(grammar)
+                self._requests[request_id].structured_output_request.grammar = VllmGrammar(grammar)
                 return None
             case GrammarFailed(request_id, message):
-                self.scheduler.requests[request_id].structured_output_request.grammar = ValueError(message)
+                self._requests[request_id].structured_output_request.grammar = ValueError(message)
                 return None
             case SetPauseState(pause_state):
                 return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
@@ -147,8 +151,9 @@ class VllmAdapter(Adapter):
 
     def _to_vllm(self, request: Request) -> Any:
         made = to_vllm_request(request, self._hasher)
-        if not self._config.log_request_events:
-            made.record_event = lambda *_: None
+        live = self._requests.get(request.request_id)
+        if live is None or not live.resumable or live.is_finished():
+            self._requests[request.request_id] = made  # else it is the next input of a session
         return made
 
     def _finish(self, request_ids: tuple[str, ...] | None, status: VllmRequestStatus) -> None:
@@ -215,6 +220,13 @@ class _Clock:
             mock.patch.object(engine_module, "time", self),
         ):
             yield
+
+
+def _forget_events(clients: Mapping[int, Any]) -> None:
+    """Take the events of requests out: vLLM tells them with the figures, and ours may not be asked to."""
+    for told in clients.values():
+        for output in told.outputs:
+            output.events = None
 
 
 def _to_drafts(drafts: Mapping[Any, tuple[int, ...]]) -> DraftTokenIds:

@@ -73,6 +73,7 @@ CARRIED_OVER = frozenset(
         "num_lookahead_tokens",
         "policy",
         "prefill_schedule_interval",
+        "quirks",  # the reference has all of them
         "requires_kv_delivery",
         "scheduler_reserve_full_isl",
         "use_v2_model_runner",

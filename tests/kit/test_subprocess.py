@@ -1,0 +1,160 @@
+"""Processes that die, hang, or answer nonsense: each gives one clear error, and none is left behind."""
+
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kvsched_fp import AddRequest, InvalidConfig, Request, SamplingParams, Schedule, SchedulerConfig
+from kvsched_fp.testing import AdapterError, Feature, SchedulersDiffer, check_scheduler
+from kvsched_fp.testing.subprocess_adapter import SubprocessAdapter
+
+CONFIG = SchedulerConfig(
+    max_model_len=16, max_num_seqs=2, max_num_batched_tokens=8, num_blocks=9, block_size=4
+)
+ADD = AddRequest(
+    Request(request_id="a", prompt_token_ids=[1, 2, 3], sampling_params=SamplingParams(max_tokens=1))
+)
+
+ANSWERS = """
+import json, os, sys, time
+def answer(line, message):
+    if "event" in message:
+        return on_event(message["event"])
+    return '{"ready":true}' if "config" in message else '{"features":["pause"]}'
+def on_event(event):
+    return "{}"
+CHANGED
+for line in sys.stdin:
+    print(answer(line, json.loads(line)), flush=True)
+"""
+"""A process that agrees to everything; what stands for CHANGED may define either function again."""
+
+
+def start(folder: Path, changed: str = "", **options: float) -> SubprocessAdapter:
+    """Start a process, and a run of it."""
+    script = folder / "scheduler.py"
+    script.write_text(ANSWERS.replace("CHANGED", textwrap.dedent(changed)))
+    adapter = SubprocessAdapter([sys.executable, str(script)], **options)  # type: ignore[arg-type]
+    adapter.start(CONFIG)
+    return adapter
+
+
+def on_event(body: str) -> str:
+    """Write what the process does about an event."""
+    return f"def on_event(event):\n    {body}\n"
+
+
+def test_a_process_that_answers(tmp_path: Path) -> None:
+    """An event of which nothing comes is answered by an empty object."""
+    adapter = start(tmp_path)
+
+    assert adapter.happen(ADD) is None
+    assert frozenset({Feature.PAUSE}) == adapter.features
+    adapter.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("os._exit(3)", "the process ended with exit code 3"),
+        ("os.kill(os.getpid(), 9)", "the process was killed by SIGKILL"),
+        ("print('oh no', file=sys.stderr); sys.exit(1)", "ended with exit code 1; it said: oh no"),
+        ("time.sleep(60)", "the process did not answer within 0.5 s"),
+        ("return 'hello'", "answered 'hello' to add_request; allowed: one JSON object"),
+        ("return '[1]'", r"answered '\[1\]' to add_request; allowed: one JSON object"),
+        ("return '{\"a\":NaN}'", "NaN is not a JSON number"),
+        ("return '[' * 99", "nested at most 16 deep"),
+        ("return '{\"output\":{}}'", r"answered \{'output': \{\}\} to add_request; allowed: \{\}, or"),
+        ('return \'{"error":"too hard"}\'', "the process refuses add_request: too hard"),
+        ("return 'x' * 5000", "answered a line of more than 2000 bytes"),
+        ("os.write(1, b'\\xff\\n'); time.sleep(60)", "which is not UTF-8"),
+        ("os.close(1); time.sleep(60)", "closed its standard output"),
+    ],
+)
+def test_a_process_that_fails(body: str, message: str, tmp_path: Path) -> None:
+    """What it did is said, with what it wrote to standard error."""
+    adapter = start(tmp_path, on_event(body), timeout=0.5, max_line_bytes=2000)
+    with pytest.raises(AdapterError, match=message):
+        adapter.happen(ADD)
+    adapter.close()
+
+
+def test_two_lines_for_one(tmp_path: Path) -> None:
+    """A line that nobody has asked for is an error at the next event."""
+    adapter = start(tmp_path, on_event("return '{}\\n{}'"))
+    adapter.happen(ADD)
+    time.sleep(0.2)  # both lines may not come together
+    with pytest.raises(AdapterError, match=r"wrote b'\{\}\\n' that nobody had asked for"):
+        adapter.happen(Schedule())
+    adapter.close()
+
+
+def test_a_process_that_reads_nothing(tmp_path: Path) -> None:
+    """A line that is not taken in time is an error, too."""
+    adapter = start(tmp_path, on_event("time.sleep(60)"), timeout=0.5)
+    adapter._process._send(b'{"event":{}}\n', time.monotonic() + 1)
+    with pytest.raises(AdapterError, match=r"did not read its input within 0\.5 s"):
+        adapter._process.ask("x" * 2**20)
+    adapter.close()
+
+
+def test_fields_of_an_answer_are_named(tmp_path: Path) -> None:
+    """An output with a wrong field is refused with its path."""
+    adapter = start(tmp_path, on_event('return \'{"output":{"step_id":"one"}}\''))
+    with pytest.raises(AdapterError, match="to schedule: output"):
+        adapter.happen(Schedule())
+    adapter.close()
+
+
+def test_a_process_that_failed_is_started_again(tmp_path: Path) -> None:
+    """The next run has a new process."""
+    adapter = start(tmp_path, on_event("os._exit(3) if event['kind'] == 'schedule' else 0; return '{}'"))
+    with pytest.raises(AdapterError, match="exit code 3"):
+        adapter.happen(Schedule())
+    adapter.start(CONFIG)
+
+    assert adapter.happen(ADD) is None
+    adapter.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("def answer(line, message): return '{}'", r"answered \{\} to the greeting; allowed: .*features"),
+        ('def answer(line, message): return \'{"features":["magic"]}\'', "features: got 'magic'"),
+    ],
+)
+def test_a_process_that_does_not_greet(changed: str, message: str, tmp_path: Path) -> None:
+    """It has to say what it supports, in known words."""
+    with pytest.raises((AdapterError, InvalidConfig), match=message):
+        start(tmp_path, changed)
+
+
+def test_a_process_that_refuses_the_header(tmp_path: Path) -> None:
+    """A configuration that it does not take is its failure, in its own words."""
+    changed = """
+    def answer(line, message):
+        return '{"error":"too small"}' if "config" in message else '{"features":[]}'
+    """
+    with pytest.raises(AdapterError, match="the process refuses the header: too small"):
+        start(tmp_path, changed)
+
+
+@pytest.mark.parametrize("command", ["", "/nowhere/at/all --really"])
+def test_a_command_that_is_none(command: str) -> None:
+    """A program that is not there is one clear error."""
+    with pytest.raises((AdapterError, InvalidConfig), match=r"cannot be started|allowed: a program"):
+        SubprocessAdapter(command)
+
+
+def test_a_failure_is_a_difference(tmp_path: Path) -> None:
+    """A process that dies at the first step is a difference with a story of two events at most."""
+    adapter = start(tmp_path, on_event("os._exit(3) if event['kind'] == 'schedule' else 0; return '{}'"))
+    with pytest.raises(SchedulersDiffer) as caught:
+        check_scheduler(adapter, profile="quick", trace_dir=None)
+
+    assert len(caught.value.parting.played) <= 2
+    assert "there: failed: AdapterError: the process ended with exit code 3" in caught.value.story
