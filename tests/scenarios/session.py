@@ -3,6 +3,7 @@
 | command | what it does |
 |---|---|
 | `config key=value ...` | start again with an empty scheduler; keys of `SchedulerConfig` over `WORLD` |
+| `config without=QUIRK ...` | the same, without one of the reference's quirks |
 | `add ID prompt=N ...` | add a request; options below |
 | `input ID prompt=N ...` | the next input of a session; options as for `add` |
 | `end ID` | the end of a session |
@@ -58,6 +59,7 @@ from kvsched_fp import (
     update_drafts,
     update_drafts_in_flight,
 )
+from kvsched_fp.config import Quirk
 from kvsched_fp.ids import BlockHash, RequestId, StepId
 from tests.scenarios import reading, render
 from tests.scenarios.answers import Model, own_token
@@ -129,7 +131,10 @@ class Session:
 
     def do_config(self, _words: tuple[str, ...], options: dict[str, str]) -> str:
         """Start again with an empty scheduler."""
+        without = options.pop("without", None)
         values = {key: reading.config_value(text) for key, text in options.items()}
+        if without is not None:
+            values["quirks"] = [quirk for quirk in Quirk if quirk is not Quirk(without)]
         options.clear()
         config = SchedulerConfig.from_mapping(WORLD | values)
         self._start(initial_state(config))

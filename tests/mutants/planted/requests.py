@@ -197,14 +197,6 @@ REQUESTS = (
         killers=("INV-PREEMPT-03",),
     ),
     Mutant(
-        name="a share to be dropped is delivered after all",
-        module=_RELEASE,
-        old="drop_stale_output=drop_stale_output or was_dropped,",
-        new="drop_stale_output=drop_stale_output,",
-        stands_for="A second preemption forgets what the first had said about what is in flight.",
-        killers=("INV-PREEMPT-03",),
-    ),
-    Mutant(
         name="a victim keeps its blocks",
         module=_RELEASE,
         old='    """Preempt a request that the caller has taken out of `running` [M-REL-01, M-REL-02]."""\n'

@@ -93,15 +93,6 @@ STEPS = (
         killers=("INV-BATCH-06", "INV-PROGRESS-05"),
     ),
     Mutant(
-        name="placeholders are not prompt",
-        module=_ADVANCE,
-        old="num_computed_tokens < num_known_tokens(request, progress) + num_placeholders",
-        new="num_computed_tokens < num_known_tokens(request, progress)",
-        stands_for="A row counts as sampling while a token before its end is not computed.",
-        killers=(COMPARISON,),
-        features=("async", "drafts"),
-    ),
-    Mutant(
         name="drafts are verified twice",
         module=_ADVANCE,
         old="            spec_token_ids = ()  # [S-RUN-09]\n",
