@@ -18,10 +18,10 @@ Upstream: `v1/core/kv_cache_manager.py::allocate_slots`,
 `v1/core/kv_cache_coordinator.py::allocate_new_computed_blocks`.
 """
 
-from kvsched_fp.ids import BlockId
-from kvsched_fp.kvcache.chunked import IntVector, make_int_vector
+from kvsched_fp.kvcache.chunked import make_int_vector
 from kvsched_fp.kvcache.coordinator import (
     GroupTable,
+    Grown,
     OpenKVCache,
     as_block_ids,
     cache_full_blocks,
@@ -47,7 +47,8 @@ def append_slots(
     if num_missing is not None:
         if sum(num_missing) > kv.pool.num_free_blocks:
             return None
-        new_block_ids, grown = _extend_tables(kv, tables, num_missing)
+        grown = _extend_tables(kv, tables, num_missing)
+        new_block_ids = tuple([taken for _, taken in grown])
     num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))
     cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache, grown)
     if cached is not tables:
@@ -91,7 +92,7 @@ def admit_slots(
         kv.pool.touch(block_ids)  # [K-FIT-06]
     grown = None
     if num_missing is not None:
-        _, grown = _extend_tables(kv, tables, num_missing)
+        grown = _extend_tables(kv, tables, num_missing)
     num_tokens_to_cache = min(num_tokens, num_known)
     cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache, grown)
     kv.tables[request.request_id] = cached
@@ -115,14 +116,10 @@ def count_missing_blocks(
     ]
 
 
-def _extend_tables(
-    kv: OpenKVCache, tables: tuple[GroupTable, ...], num_missing: list[int]
-) -> tuple[BlockIds, list[IntVector]]:
-    """Take the missing blocks, group by group; give them, and the blocks of the tables with them."""
-    new_block_ids: list[tuple[BlockId, ...]] = []
+def _extend_tables(kv: OpenKVCache, tables: tuple[GroupTable, ...], num_missing: list[int]) -> list[Grown]:
+    """Take the missing blocks, group by group; give the blocks of the tables with them."""
     grown = []
     for group_index, (table, num_blocks) in enumerate(zip(tables, num_missing, strict=True)):
         taken = take_blocks(kv, group_index, num_blocks)
-        new_block_ids.append(taken)
-        grown.append(table.block_ids.extend(taken))
-    return tuple(new_block_ids), grown
+        grown.append((table.block_ids.extend(taken), taken))
+    return grown

@@ -26,6 +26,7 @@ Upstream: `v1/core/kv_cache_coordinator.py`, `v1/core/single_type_kv_cache_manag
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 import attrs
 from immutables import Map
@@ -53,6 +54,9 @@ class GroupTable:
 
 
 _make_group_table = quick_constructor(GroupTable)
+
+Grown: TypeAlias = tuple[IntVector, tuple[BlockId, ...]]
+"""The blocks of a table, and those of them, at the end, that were taken just now."""
 
 
 @attrs.frozen
@@ -161,11 +165,11 @@ def cache_full_blocks(
     progress: Progress,
     tables: tuple[GroupTable, ...],
     num_tokens: int,
-    grown: Sequence[IntVector] | None = None,
+    grown: Sequence[Grown] | None = None,
 ) -> tuple[GroupTable, ...]:
     """Enter the blocks that the first `num_tokens` tokens fill into the prefix index [K-CACHE-01].
 
-    `grown` are the blocks of all tables where any has grown. Gives the tables with those, and with their
+    `grown` has the blocks of all tables where any has grown. Gives the tables with those, and with their
     new `num_cached_blocks`.
     """
     num_full_blocks = 0
@@ -178,14 +182,14 @@ def cache_full_blocks(
                 break
         else:
             return tables
-        grown = [table.block_ids for table in tables]
+        grown = [(table.block_ids, ()) for table in tables]
     changed = []
-    for group_index, (table, block_ids) in enumerate(zip(tables, grown, strict=True)):
+    for group_index, (table, blocks) in enumerate(zip(tables, grown, strict=True)):
         num_cached_blocks = table.num_cached_blocks
         if num_cached_blocks < num_full_blocks:
-            _cache_blocks(kv, request, progress, group_index, block_ids, num_cached_blocks, num_full_blocks)
+            _cache_blocks(kv, request, progress, group_index, blocks, num_cached_blocks, num_full_blocks)
             num_cached_blocks = num_full_blocks
-        changed.append(_make_group_table(block_ids, num_cached_blocks))
+        changed.append(_make_group_table(blocks[0], num_cached_blocks))
     return tuple(changed)
 
 
@@ -194,11 +198,12 @@ def _cache_blocks(
     request: Request,
     progress: Progress,
     group_index: int,
-    block_ids: IntVector,
+    blocks: Grown,
     start: int,
     end: int,
 ) -> None:
     """Enter the blocks of one group from `start` to `end` (exclusive)."""
+    block_ids, taken = blocks
     # A session may grow beyond `max_model_len`, for which there are no blocks (deviation D-11).
     end = min(end, block_ids.length)
     hashes = progress.block_hashes[start:end]
@@ -206,7 +211,12 @@ def _cache_blocks(
         return
     suffix = kv.key_suffixes[group_index]
     keys: list[BlockKey] = [block_hash + suffix for block_hash in hashes]  # type: ignore[misc]
-    kv.pool.cache(as_block_ids(block_ids.between(start, end)), keys)
+    first_taken = block_ids.length - len(taken)
+    if start >= first_taken:  # which spares unpacking them again
+        full = taken[start - first_taken : end - first_taken]
+    else:
+        full = as_block_ids(block_ids.between(start, end))
+    kv.pool.cache(full, keys)
     if kv.config.enable_kv_cache_events:  # [K-CACHE-02]
         kv.events.append(_stored_event(kv.config, request, progress, start, hashes, group_index))
 

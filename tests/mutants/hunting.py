@@ -54,6 +54,7 @@ class Hunt:
         drawn = self.playing.play.draw(seed, self.mutant)
         if drawn is None:
             return None
+        drawn = attrs.evolve(drawn, config=self.mutant.world(drawn.config))
         if self.compares:
             return self.clean.beside.compare_drawn(drawn, self.faulty.beside.Other)
         return self.faulty.play.play_drawn(drawn)

@@ -13,6 +13,10 @@ def _any_config(_: Any) -> bool:
     return True
 
 
+def _as_drawn(config: Any) -> Any:
+    return config
+
+
 @attrs.frozen(kw_only=True)
 class Mutant:
     """A planted fault."""
@@ -36,5 +40,7 @@ class Mutant:
     plain histories are played."""
     where: Callable[[Any], bool] = _any_config
     """Which configurations the fault can show in; the others are not played."""
+    world: Callable[[Any], Any] = _as_drawn
+    """Makes the configuration that is played of the one that was drawn, for what those rarely have."""
     without_quirks: bool = False
     """Whether the histories are played without the reference's quirks (`kvsched_fp.config.Quirk`)."""

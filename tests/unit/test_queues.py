@@ -159,3 +159,10 @@ def test_policy_decides_the_kind() -> None:
     """`make_queue` gives the queue of the policy."""
     assert FCFSQueue() == make_queue(SchedulingPolicy.FCFS)
     assert PriorityQueue() == make_queue(SchedulingPolicy.PRIORITY)
+
+
+def test_entry_of_a_request() -> None:
+    """[M-QUE-02] The entry of a request has what it is ordered by, and its id."""
+    request = make_request("a", priority=3, arrival_time=1.5)
+
+    assert QueueEntry(3, 1.5, RequestId("a")) == queue_entry(request)

@@ -305,10 +305,10 @@ ADMISSION = (
         name="hits are held after new blocks are taken",
         module=_ALLOCATION,
         old="    for block_ids in hit:\n        kv.pool.touch(block_ids)  # [K-FIT-06]\n    grown = None\n"
-        "    if num_missing is not None:\n        _, grown = _extend_tables(kv, tables, num_missing)\n"
+        "    if num_missing is not None:\n        grown = _extend_tables(kv, tables, num_missing)\n"
         "    num_tokens_to_cache = min(num_tokens, num_known)\n",
         new="    grown = None\n    if num_missing is not None:\n"
-        "        _, grown = _extend_tables(kv, tables, num_missing)\n    for block_ids in hit:\n"
+        "        grown = _extend_tables(kv, tables, num_missing)\n    for block_ids in hit:\n"
         "        kv.pool.touch(block_ids)\n    num_tokens_to_cache = min(num_tokens, num_known)\n",
         stands_for="A new block of one group is the idle hit of another: one block in two tables.",
         report="vllm-project/vllm PR #44409 (B25)",

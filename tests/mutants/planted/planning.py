@@ -1,10 +1,45 @@
 """Faults in who of the running gets what: budgets, thresholds, preemption."""
 
+from typing import Any
+
+import attrs
+
 from tests.mutants.mutant import COMPARISON, Mutant
 
 _PLAN = "kvsched_fp.schedule.plan"
 _RUNNING = "kvsched_fp.schedule.running"
 _PREEMPTION = "kvsched_fp.schedule.preemption"
+
+
+def _under_pressure(config: Any) -> bool:
+    """Look for worlds in which victims are often among those that were given tokens in the same step."""
+    return config.policy.value == "priority" and config.block_size == 1 and config.max_num_seqs > 2
+
+
+def _is_small(config: Any) -> bool:
+    return config.max_model_len < 60
+
+
+def _tight(config: Any, *, num_positions: int, num_tokens: int) -> Any:
+    """Have pieces of three tokens, and budgets that are little more than a token for each row."""
+    num_rows = max(config.max_num_seqs, 4)
+    num_needed = len(config.kv_cache_groups) * -(-config.max_model_len // config.block_size)
+    return attrs.evolve(
+        config,
+        policy="priority",
+        max_num_seqs=num_rows,
+        max_num_active_seqs=None,
+        max_num_batched_tokens=num_rows + num_positions,
+        max_num_scheduled_tokens=num_rows + num_tokens,
+        enable_chunked_prefill=True,
+        scheduler_reserve_full_isl=False,
+        watermark=0.0,
+        prefill_schedule_interval=1,
+        long_prefill_token_threshold=3,
+        long_prefill_token_threshold_adaptive=False,
+        num_blocks=num_needed + 3,
+    )
+
 
 PLANNING = (
     Mutant(
@@ -15,6 +50,7 @@ PLANNING = (
         stands_for="The victim leaves the running list and stays in the batch of the same pass.",
         report="vllm-project/vllm #23347 (B01)",
         killers=("INV-BATCH-01",),
+        where=_under_pressure,
     ),
     Mutant(
         name="a victim's tokens are not given back",
@@ -23,7 +59,9 @@ PLANNING = (
         new="",
         stands_for="One of the things that a same-pass preemption undoes is forgotten: the token budget.",
         report="vllm-project/vllm #23347 (B01)",
-        killers=("INV-BATCH-07",),
+        killers=(COMPARISON,),
+        where=_is_small,
+        world=lambda config: _tight(config, num_positions=4, num_tokens=1),
     ),
     Mutant(
         name="a victim's input positions are not given back",
@@ -32,7 +70,9 @@ PLANNING = (
         new="",
         stands_for="One of the things that a same-pass preemption undoes is forgotten: the input budget.",
         report="vllm-project/vllm #23347 (B01)",
-        killers=("INV-BATCH-07",),
+        killers=(COMPARISON,),
+        where=_is_small,
+        world=lambda config: _tight(config, num_positions=1, num_tokens=4),
     ),
     Mutant(
         name="a victim's drafts stay in the batch",
@@ -53,6 +93,7 @@ PLANNING = (
         stands_for="A victim before the cursor shifts the list, and the next request is not looked at.",
         report="vllm-project/vllm #49097 (B02)",
         killers=("INV-BATCH-08",),
+        where=_under_pressure,
     ),
     Mutant(
         name="the cursor moves back for scheduled victims only",
@@ -62,7 +103,7 @@ PLANNING = (
         stands_for="The first fix of the skipped request: a victim that was passed over does not count.",
         report="vllm-project/vllm #49097, half-fixed by PR #26754 (B02)",
         killers=("INV-BATCH-08",),
-        where=lambda config: config.policy.value == "priority",
+        where=_under_pressure,
     ),
     Mutant(
         name="a self-preemption ends the pass",
@@ -72,7 +113,7 @@ PLANNING = (
         stands_for="By priority, those behind the one that gave way are more important, and may fit now.",
         report="vllm-project/vllm PR #26765 (B03)",
         killers=("INV-BATCH-08",),
-        where=lambda config: config.policy.value == "priority",
+        where=_under_pressure,
     ),
     Mutant(
         name="the most important request is the victim",

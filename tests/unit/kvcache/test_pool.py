@@ -223,6 +223,26 @@ def test_block_cached_first_is_found_until_it_is_taken() -> None:
     assert [2, 3, 3, None] == found
 
 
+def test_taken_block_has_no_key() -> None:
+    """[K-POOL-02] A cached block that is taken again has no key, in the transient and in the value."""
+    opened = OpenPool(make_pool(2))
+    (block_id,), _ = opened.take(1)
+    opened.cache([block_id], KEYS[:1])
+    opened.release([block_id], enable_caching=True)
+    opened.take(1)
+
+    assert opened.key_of(block_id) is None
+    assert opened.close().keys[block_id] is None
+
+
+def test_look_up_that_misses() -> None:
+    """[K-POOL-04] A key that nothing is cached under gives None, in the transient and in the value."""
+    pool = make_pool(3)
+
+    assert OpenPool(pool).first_block(KEYS[0]) is None
+    assert pool.first_block(KEYS[0]) is None
+
+
 def test_index_that_is_cleared_leaves_the_order_alone() -> None:
     """[K-RESET-01] Keys are gone; counts and the free list are what they were."""
     opened = OpenPool(make_pool(5))

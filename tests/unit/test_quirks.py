@@ -1,0 +1,142 @@
+"""What the machine does without the reference's quirks; with them, it does what all other tests say."""
+
+from typing import Any
+
+import pytest
+
+from kvsched_fp import (
+    InvalidConfig,
+    InvalidEvent,
+    SchedulerConfig,
+    add_request,
+    finish_requests,
+    schedule,
+    update,
+    update_drafts,
+)
+from kvsched_fp.config import ALL_QUIRKS, Quirk
+from kvsched_fp.ids import RequestId
+from kvsched_fp.trace import decode_config, encode_config
+from tests.unit.refusal import refused
+from tests.unit.worlds import (
+    batch,
+    make_config,
+    make_request,
+    make_result,
+    make_state,
+    run_step,
+    run_steps,
+    run_together,
+)
+
+A, B = map(RequestId, "ab")
+
+
+def _without(quirk: Quirk) -> list[Quirk]:
+    return [other for other in Quirk if other is not quirk]
+
+
+def test_all_quirks_are_on() -> None:
+    """A configuration follows the reference exactly unless it says otherwise; a trace tells only then."""
+    config = SchedulerConfig()
+
+    assert ALL_QUIRKS == config.quirks
+    assert "quirks" not in encode_config(config)
+
+
+def test_quirks_are_a_set() -> None:
+    """Quirks are given in any order, by name or as members; a trace has their names."""
+    config = SchedulerConfig(quirks=["preempts_in_vain", Quirk.CHARGES_REUSED_ID, "preempts_in_vain"])
+
+    assert (Quirk.CHARGES_REUSED_ID, Quirk.PREEMPTS_IN_VAIN) == config.quirks
+    assert ["charges_reused_id", "preempts_in_vain"] == encode_config(config)["quirks"]
+    assert config == decode_config(encode_config(config))
+
+
+@pytest.mark.parametrize("quirks", ["preempts_in_vain", ["haste"], 3, None])
+def test_unknown_quirks_are_refused(quirks: Any) -> None:
+    """What is no list of quirks is refused, and the error says which there are."""
+    value = quirks[0] if isinstance(quirks, list) else quirks
+    with refused(InvalidConfig, "quirks", value, "'preempts_in_vain'"):
+        SchedulerConfig(quirks=quirks)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_last_token_of_a_full_prompt(follows: bool) -> None:
+    """[S-RUN-10] A prompt of max_model_len in pieces: the last token is left, or computed alone."""
+    quirks = ALL_QUIRKS if follows else _without(Quirk.LEAVES_LAST_PROMPT_TOKEN)
+    config = make_config(max_model_len=16, max_num_batched_tokens=8, quirks=quirks)
+    state = run_steps(make_state(config, make_request("a", 16)), 2)
+
+    assert ([] if follows else [("a", 1)]) == batch(schedule(state)[1])
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_victims_that_do_not_suffice(follows: bool) -> None:
+    """[S-PRE-07, S-WAIT-01] `a` needs more than all have: everybody is thrown out, or `a` waits for `b`."""
+    quirks = ALL_QUIRKS if follows else _without(Quirk.PREEMPTS_IN_VAIN)
+    config = make_config(
+        usable_blocks=3,
+        max_model_len=40,
+        allow_undersized_pool=True,
+        scheduler_reserve_full_isl=False,
+        long_prefill_token_threshold=8,
+        quirks=quirks,
+    )
+    state = run_steps(make_state(config, make_request("a", 20), make_request("b", 2)), 1)
+    state = add_request(state, make_request("c", 2))
+    state, output = schedule(state)
+
+    assert ([] if follows else [("b", 1)]) == batch(output)
+    assert (("b", "a") if follows else ()) == output.preempted_request_ids
+
+
+def test_shared_blocks_are_reclaimed_once() -> None:
+    """[S-PRE-07] A block that a victim shares with somebody who stays is no room."""
+    config = make_config(usable_blocks=4, quirks=_without(Quirk.PREEMPTS_IN_VAIN))
+    first = make_request("a", 8)
+    state, _ = run_step(make_state(config, first))
+    state = add_request(state, make_request("b", 9, tokens=first.prompt_token_ids))
+    state = run_steps(state, 1)
+
+    assert (A, B) == state.running
+    assert 0 == state.kv.pool.num_free_blocks
+    assert () == schedule(state)[1].preempted_request_ids
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_of_equals(follows: bool) -> None:
+    """[S-PRE-02] Of two equals, the one that has run longer gives way, or the other."""
+    quirks = ALL_QUIRKS if follows else _without(Quirk.OLDEST_OF_EQUALS_GIVES_WAY)
+    config = make_config(usable_blocks=4, policy="priority", quirks=quirks)
+    requests = [make_request(name, 7, arrival_time=1.0) for name in "ab"]
+    state = run_steps(run_together(config, *requests), 1)
+
+    assert (A if follows else B,) == schedule(state)[1].preempted_request_ids
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_reused_id(follows: bool) -> None:
+    """[M-LIFE-05] An id with a step in flight is taken, or refused until the step has come back."""
+    quirks = ALL_QUIRKS if follows else _without(Quirk.CHARGES_REUSED_ID)
+    state, output = schedule(make_state(make_config(quirks=quirks), make_request("a")))
+    state = finish_requests(state, [A])
+    if follows:
+        assert A in add_request(state, make_request("a")).requests
+        return
+    with refused(InvalidEvent, "request_id", A, "an id of which no step is in flight"):
+        add_request(state, make_request("a"))
+    state = update(state, make_result(state, output))
+
+    assert A in add_request(state, make_request("a")).requests
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_drafts_behind_a_token_in_flight(follows: bool) -> None:
+    """[D-NEXT-01] Drafts that come while a step is in flight are kept, or thrown away."""
+    quirks = ALL_QUIRKS if follows else _without(Quirk.DRAFTS_BEHIND_UNKNOWN_TOKEN)
+    state, _ = run_step(make_state(make_config(num_spec_tokens=2, quirks=quirks), make_request("a")))
+    settled, ahead = update_drafts(state, {A: (1, 2)}), update_drafts(schedule(state)[0], {A: (1, 2)})
+
+    assert (1, 2) == settled.progress[A].spec_token_ids
+    assert ((1, 2) if follows else ()) == ahead.progress[A].spec_token_ids
