@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
-from vllm.v1.engine import EngineCoreEventType, EngineCoreOutputs
+from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
@@ -21,7 +21,7 @@ from kvsched_fp.adapters.vllm.recorded import (
 )
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.outputs import Emitted, SchedulerOutput
-from kvsched_fp.progress import Progress, RequestEvent, RequestEventType
+from kvsched_fp.progress import Progress
 from kvsched_fp.request import Request, RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -125,6 +125,9 @@ def find_different_request(requests: Iterable[VllmRequest], state: SchedulerStat
             or ours.next_decode_eligible_step != request.next_decode_eligible_step
             or ours.stop_reason != request.stop_reason
             or (ours.prefill_stats is None) != (request.prefill_stats is None)
+            # Earlier events were the last ones once; of what kind they are shows when they are told.
+            or len(ours.events) != len(request.events)
+            or (ours.events and ours.events[-1].time != request.events[-1].timestamp)
         ):
             return request
         if (ours.spec_token_ids or request.spec_token_ids) and (
@@ -139,9 +142,7 @@ def find_different_request(requests: Iterable[VllmRequest], state: SchedulerStat
         ):
             return request
         has_rare_things = (
-            request.events
-            or ours.events
-            or request.resumable
+            request.resumable
             or request.spec_decode_metrics is not None
             or ours.spec_decode_metrics is not None
         )
@@ -161,21 +162,7 @@ def _differs_in_rare_things(request: VllmRequest, ours: Progress, state: Schedul
             our_metrics.histogram,
         ):
             return True
-    if (request.events or ours.events) and _are_other_events(request.events, ours.events):
-        return True
     return request.resumable and not _is_same_session(request, ours, state.requests[request.request_id])
-
-
-def _are_other_events(real: Sequence[Any], ours: Sequence[RequestEvent]) -> bool:
-    """Tell whether the last event differs, or how many there are. The others were the last ones before."""
-    if len(real) != len(ours):
-        return True
-    last, our_last = real[-1], ours[-1]
-    return bool(
-        last.timestamp != our_last.time
-        or (last.type is EngineCoreEventType.SCHEDULED) != (our_last.type is RequestEventType.SCHEDULED)
-        or (last.type is EngineCoreEventType.QUEUED) != (our_last.type is RequestEventType.QUEUED)
-    )
 
 
 def _is_same_session(request: VllmRequest, ours: Progress, asked: Request) -> bool:
