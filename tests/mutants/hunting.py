@@ -14,7 +14,7 @@ from tests.mutants.mutant import COMPARISON, Mutant
 from tests.mutants.planting import World, planted
 
 HISTORIES_PER_STREAM = 1_000_000
-MAX_EVENTS = 40_000
+MAX_EVENTS = 100_000
 """Events of one seed after which a mutant has survived."""
 
 
