@@ -158,7 +158,7 @@ class Extras:
             sampling_params=drawn.sampling_params,
             # The reference changes the arrival time inside of a heap, which then is none (deviation D-13).
             arrival_time=session.arrival_time if by_priority else drawn.arrival_time,
-            resumable=rng.random() < 0.8,
+            resumable=rng.random() < 0.6,
             needs_grammar=False if not session.needs_grammar else session.needs_grammar,
         )
         return AddRequest(request)

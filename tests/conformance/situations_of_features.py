@@ -23,12 +23,17 @@ from kvsched_fp.schedule.plan import Plan
 from kvsched_fp.schedule.running import waits
 
 _OF_STEPS = (
+    "several steps in flight",
     "a row planned on placeholders",
     "no step for a request that is sure to be done",
     "no decode before its turn in the pipeline",
     "tokens sent to the first stage",
     "drafts to verify",
     "drafts cut by a budget",
+    "drafting slots used up what was left of a budget",
+    "a block for the look-ahead of a drafter",
+    "a hit gave up its last block to the drafter",
+    "a hit on blocks whose hash looks ahead",
     "drafts lost by a preemption",
     "a new decode padded with drafts",
     "fewer drafts for a batch of this size",
@@ -44,6 +49,7 @@ _OF_STEPS = (
     "a row under a grammar",
     "a row under a grammar that waits for a token",
     "a parked session took the place of an active request",
+    "prompts held back by the engine of several ranks",
 )
 _OF_RESULTS = (
     "all drafts accepted",
@@ -54,7 +60,9 @@ _OF_RESULTS = (
     "stale output with drafts dropped",
     "stale output dropped since blocks have to be delivered",
     "tokens of a session's stale step dropped",
+    "a late result of a request that has left",
     "a pooled output",
+    "a pooled output of a prompt that came in pieces",
     "a prompt of an encoder instance done",
     "a canvas with tokens",
     "a canvas without tokens",
@@ -116,6 +124,7 @@ def _of_step(before: SchedulerState, after: SchedulerState) -> Iterator[str]:
     config = before.config
     for request_id in output.num_scheduled_tokens:
         yield from _of_planned_row(before, output, request_id)
+        yield from _of_blocks(before, after, request_id)
     for request_id in output.preempted_request_ids:
         if request_id in before.running and before.progress[request_id].spec_token_ids:
             yield "drafts lost by a preemption"
@@ -130,6 +139,7 @@ def _of_step(before: SchedulerState, after: SchedulerState) -> Iterator[str]:
     )
     fewer_drafts = output.num_spec_tokens_to_schedule < config.num_spec_tokens
     happened = {
+        "several steps in flight": len(after.in_flight) > 1,
         "tokens sent to the first stage": bool(output.scheduled_cached_requests.new_token_ids),
         "fewer drafts for a batch of this size": fewer_drafts and bool(output.num_scheduled_tokens),
         "drafts said to be useless": output.skip_drafts and bool(output.num_scheduled_tokens),
@@ -154,6 +164,21 @@ def _of_planned_row(
             yield "drafts cut by a budget"
     elif drafts:
         yield "a new decode padded with drafts"
+
+
+def _of_blocks(before: SchedulerState, after: SchedulerState, request_id: RequestId) -> Iterator[str]:
+    config, progress = before.config, after.progress[request_id]
+    num_tokens = min(progress.num_computed_tokens, config.max_model_len)
+    num_blocks = after.kv.tables[request_id][0].block_ids.length
+    if config.num_lookahead_tokens and num_blocks > -(-num_tokens // config.block_size):
+        yield "a block for the look-ahead of a drafter"
+    if request_id in before.running or before.progress[request_id].num_computed_tokens:
+        return
+    if progress.num_computed_tokens > after.in_flight[-1].num_scheduled_tokens[request_id]:
+        if config.drop_eagle_block:
+            yield "a hit gave up its last block to the drafter"
+        if config.num_hash_lookahead_tokens:
+            yield "a hit on blocks whose hash looks ahead"
 
 
 _REFUSALS = {
@@ -198,6 +223,10 @@ def _of_refusals(before: SchedulerState, *, throttle_prefills: bool) -> Iterator
     listener = _Listener(before, throttle_prefills=throttle_prefills)
     run_phases(listener)
     yield from listener.noted
+    if throttle_prefills and listener.hold_prefills and before.config.data_parallel_size > 1:
+        yield "prompts held back by the engine of several ranks"
+    if listener.token_budget > 0 and 0 < listener.input_budget <= listener.draft_slots:
+        yield "drafting slots used up what was left of a budget"
     lookahead = before.config.num_prefill_lookahead_tokens
     for request_id, num_tokens in listener.num_scheduled_tokens.items():
         progress = listener.progress[request_id]
@@ -216,6 +245,8 @@ def _of_update(before: SchedulerState, event: Update, after: SchedulerState) -> 
     for request_id in output.num_scheduled_tokens:
         if request_id in before.progress:
             yield from _of_row(before, event, after, output, request_id)
+        else:
+            yield "a late result of a request that has left"
 
 
 def _of_output(before: SchedulerState, told: EngineOutput, after: SchedulerState) -> Iterator[str]:
@@ -225,6 +256,9 @@ def _of_output(before: SchedulerState, told: EngineOutput, after: SchedulerState
         yield "metrics of a request's drafts told"
     if told.pooled:
         yield "a pooled output"
+        num_prompt_tokens = before.requests[told.request_id].num_prompt_tokens
+        if before.in_flight[0].num_scheduled_tokens[told.request_id] < num_prompt_tokens:
+            yield "a pooled output of a prompt that came in pieces"
     if told.error is not None:
         yield "ended for want of a grammar"
         return
@@ -235,8 +269,11 @@ def _of_output(before: SchedulerState, told: EngineOutput, after: SchedulerState
         yield "tokens that a grammar rejected"
     if before.config.runner_type is RunnerType.ENCODER_ONLY and not told.new_token_ids:
         yield "a prompt of an encoder instance done"
-    if not request.resumable:
-        return
+    if request.resumable:
+        yield from _of_stopped_session(before, told, after)
+
+
+def _of_stopped_session(before: SchedulerState, told: EngineOutput, after: SchedulerState) -> Iterator[str]:
     later = after.progress.get(told.request_id)
     if later is None:
         if before.progress[told.request_id].chunks[:1] == (None,):

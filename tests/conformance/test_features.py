@@ -11,7 +11,7 @@ from .kinds import FEATURED
 from .random_features import PAIRS
 from .situations_of_features import FEATURE_SITUATIONS
 
-NUM_HISTORIES = 300
+NUM_HISTORIES = 400
 
 pytestmark = pytest.mark.usefixtures("_reference")
 
