@@ -231,8 +231,8 @@ class SchedulerConfig:
     """Ranks that hold prompts back together; with more than one, each is told when
     (`throttle_prefills`)."""
     requires_kv_delivery: bool = False
-    """Whether a connector has to hand on the blocks behind every output, so that none may come from a step that
-    was preempted. Connectors themselves are not modelled."""
+    """Whether a connector has to hand on the blocks behind every output, so that none may come from a step
+    that was preempted. Connectors themselves are not modelled."""
 
     # Speculative decoding.
     num_spec_tokens: int = 0

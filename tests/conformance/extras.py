@@ -146,7 +146,10 @@ class Extras:
         ]
         if not sessions:
             return None
-        request_id = rng.choice(sessions)
+        parked = [
+            name for name in sessions if state.progress[name].status is RequestStatus.WAITING_FOR_INPUT
+        ]
+        request_id = rng.choice(parked if parked and rng.random() < 0.8 else sessions)
         self._num_chunks += 1
         drawn = draw_request(rng, self._habits, self._num_chunks, ())
         session = state.requests[request_id]
@@ -158,7 +161,7 @@ class Extras:
             sampling_params=drawn.sampling_params,
             # The reference changes the arrival time inside of a heap, which then is none (deviation D-13).
             arrival_time=session.arrival_time if by_priority else drawn.arrival_time,
-            resumable=rng.random() < 0.6,
+            resumable=rng.random() < (0.4 if request_id in parked else 0.7),
             needs_grammar=False if not session.needs_grammar else session.needs_grammar,
         )
         return AddRequest(request)
