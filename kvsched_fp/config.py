@@ -393,7 +393,7 @@ def _check_cross_fields(config: SchedulerConfig) -> None:
 
 
 def _check_limits_of_a_step(config: SchedulerConfig) -> None:
-    """Refuse what `SchedulerConfig.verify_max_model_len` of the reference refuses."""
+    """Refuse what `SchedulerConfig.verify_max_model_len` of the reference refuses, and what D-04 names."""
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InvalidConfig(
             "max_num_batched_tokens",

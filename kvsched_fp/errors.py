@@ -3,7 +3,7 @@
 | class                | whose fault                         | what the caller still holds    |
 |----------------------|-------------------------------------|--------------------------------|
 | `InvalidConfig`      | whoever wrote the configuration     | no state was made              |
-| `UnsupportedFeature` | nobody's: it is not modelled yet    | as for the two around it       |
+| `UnsupportedFeature` | nobody's: it is not supported here  | as for the two around it       |
 | `InvalidEvent`       | whoever sent the event              | the state from before, as it was |
 | `WorkloadError`      | whoever wrote the workload          | nothing was read past the line |
 | `TraceError`         | whoever wrote the trace             | nothing was read past the line |
@@ -85,7 +85,7 @@ class TraceError(InputFileError):
 
 
 class UnsupportedFeature(KvschedError):  # noqa: N818  as above
-    """A feature of the reference that is asked for and not modelled yet."""
+    """A feature that is asked for, and that this package, the scheduler at hand or the system has not."""
 
     def __init__(self, feature: str, asked_by: str) -> None:
         super().__init__(feature, asked_by)
@@ -93,7 +93,7 @@ class UnsupportedFeature(KvschedError):  # noqa: N818  as above
         self.asked_by = asked_by
 
     def __str__(self) -> str:
-        return f"not modelled yet: {self.feature} (asked for by {self.asked_by})"
+        return f"not supported: {self.feature} (asked for by {self.asked_by})"
 
 
 class InvariantViolation(KvschedError):  # noqa: N818  as above

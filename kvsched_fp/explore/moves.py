@@ -178,11 +178,6 @@ class Moves:
         return (*num_to_come[:kind], less, *num_to_come[kind + 1 :]), inputs_left
 
 
-def empty_update(output: SchedulerOutput) -> Update:
-    """Answer a step in which nobody is."""
-    return Update(StepResult(step_id=output.step_id))
-
-
 def _cut_to_valid(answers: Answers, output: SchedulerOutput) -> Answers:
     """Cut what a row may bring to its drafts that are no padding."""
     drafts = output.scheduled_spec_token_ids

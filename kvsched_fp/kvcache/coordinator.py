@@ -6,8 +6,8 @@ Rules
     from i * block_size on. Tables only grow, until all is given back at once.
 [K-TAB-02] `num_cached_blocks` of a table is how many blocks at its front are in the prefix index on
     behalf of this request, hits included.
-[K-HIT-01] A prefix hit is the longest run of cached full blocks from the first token on, that every
-    group holds.
+[K-HIT-01] A prefix hit begins with the first token, and goes on for as long as every group has the next
+    full block cached.
 [K-HIT-02] At least one known token is always computed anew, since its logits are needed: a hit covers
     at most `num_tokens - 1` tokens, rounded down to full blocks.
 [K-HIT-03] With `drop_eagle_block`, a hit gives up its last block: the drafter needs what the model

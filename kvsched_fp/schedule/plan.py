@@ -15,8 +15,8 @@ Rules
 [S-HOLD-01] On a step with `throttle_prefills`, prompts are held back while anything decodes, unless
     the last scan left requests behind for lack of capacity.
 [S-HOLD-02] With `prefill_schedule_interval` n > 1, prompts are held back, on the same two conditions,
-    until n executed steps have passed since the last one that carried prompt. With several data-parallel
-    ranks, the engine keeps the cadence for all of them, and this one does nothing.
+    in the n - 1 executed steps behind one that carried prompt. With several data-parallel ranks, the
+    engine keeps the cadence for all of them, and this one does nothing.
 
 Upstream: the head of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """

@@ -103,7 +103,7 @@ def _num_last_prompt_tokens(plan: Plan, request: Request, num_computed_tokens: i
 
 
 def _verify_drafts(plan: Plan, request: Request, progress: Progress, num_new_tokens: int) -> None:
-    """Enter the drafts of a row into the batch [S-RUN-09]; `after_schedule` takes them from it."""
+    """Enter the drafts of a row into the batch [S-RUN-09]; `count_as_computed` takes them from it."""
     drafts = drafts_to_verify(request, progress, num_new_tokens)
     if drafts:
         plan.scheduled_spec_token_ids[request.request_id] = drafts

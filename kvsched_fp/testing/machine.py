@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kvsched_fp.events import AddRequest, Event, Schedule
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.duel import Duel
+from kvsched_fp.testing.features import Feature
 from kvsched_fp.testing.reporting import report
 from kvsched_fp.testing.strategies.events import Outside
 from kvsched_fp.testing.strategies.plays import Play, plays
@@ -86,7 +87,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not state.requests and not state.in_flight:
                 break
             if move == "S" and len(state.in_flight) < self._outside.world.max_in_flight:
-                self._apply(self._outside.at_this_time(Schedule()))
+                throttle = play.throttle and Feature.DATA_PARALLEL in self._outside.world.allowed
+                self._apply(self._outside.at_this_time(Schedule(throttle)))
             elif state.in_flight:
                 drafts = play.drafts if state.config.num_spec_tokens else []
                 answer = self._outside.answer(state, play.say, drafts, obeys=play.obeys)

@@ -10,7 +10,8 @@ Rules
     dropped [M-REL-03]. It resolves no placeholder: those were given up with the preemption.
 [U-TOK-04] Tokens are appended one by one until one stops the output [U-STOP-01]; the rest is cut off,
     and what was cut off does not count as computed.
-[U-TOK-05] A block that the new tokens fill gets its hash at once; it is cached when it is scheduled.
+[U-TOK-05] A block that the new tokens fill gets its hash at once; it is cached when it is scheduled, but
+    for [U-TOK-10].
 [U-TOK-06] A request that stopped gives everything back at once, in the order of the batch, so that the
     free list does not depend on anything else.
 [U-TOK-07] The first output of a request carries the statistics of its prefill.

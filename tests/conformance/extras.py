@@ -162,7 +162,6 @@ class Extras:
             # The reference changes the arrival time inside of a heap, which then is none (deviation D-13).
             arrival_time=session.arrival_time if by_priority else drawn.arrival_time,
             resumable=rng.random() < (0.4 if request_id in parked else 0.7),
-            needs_grammar=False if not session.needs_grammar else session.needs_grammar,
         )
         return AddRequest(request)
 

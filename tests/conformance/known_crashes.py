@@ -1,7 +1,15 @@
-"""Where the reference itself gives up: an assertion of its own fails on events that it accepted.
+"""Where the reference itself gives up, on events that it accepted: there is nothing to compare then.
 
-We refuse such an event [U-TOK-08]. There is nothing to compare then, and no engine would go on. The history
-ends there, and is counted.
+The history ends there, and is counted. Nearly all come of an id that is used again while its old step is in
+flight (deviation D-05), which no engine does.
+
+| case | the reference raises | here |
+|---|---|---|
+| `KNOWN_CRASH`, `LATE_TOKENS`, `LATE_STOP` | AssertionError | the result is refused |
+| `NO_GRAMMAR_YET` | AttributeError | the result is refused |
+| `DRAFTS_IN_FLIGHT` | AssertionError | the event is refused (D-14) |
+| `OVERGROWN_SESSION`, `LATE_RESULT` | IndexError | the blocks that there are are reported (D-11, D-05) |
+| `AFTER_A_LATE_RESULT` | AssertionError | the session goes on (D-05) |
 """
 
 from collections.abc import Iterator

@@ -32,7 +32,7 @@ class Mutant:
     stands_for: str
     """The slip that it is an example of."""
     report: str = ""
-    """The public report of such a slip, where there is one, and its number in the list of scenarios."""
+    """The public report of such a slip, where there is one."""
     killers: tuple[str, ...]
     """The ids of the invariants that must notice it, each of them; or `COMPARISON`."""
     features: tuple[str, ...] = ()

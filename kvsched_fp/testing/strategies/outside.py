@@ -157,7 +157,7 @@ def next_input(
         chunk,
         prompt_token_ids=asked.prompt_token_ids[:3],
         sampling_params=asked.sampling_params,
-        # The reference does not move an entry whose arrival time changes (deviation D-10).
+        # The reference does not move an entry whose arrival time changes (deviation D-13).
         arrival_time=session.arrival_time if by_priority else asked.arrival_time,
     )
 

@@ -30,7 +30,7 @@ ADMISSION = (
         old="len(plan.running) + plan.num_waiting_for_input >= plan.config.max_num_active:",
         new="len(plan.running) + len(plan.deferred) >= plan.config.max_num_active:",
         stands_for="Requests that wait for something outside keep all others from starting.",
-        report="vllm-project/vllm #53130 (B39)",
+        report="vllm-project/vllm #53130",
         killers=(COMPARISON,),
         features=("grammars",),
     ),
@@ -60,7 +60,7 @@ ADMISSION = (
         ' return "waiting"\n'
         '    if len(plan.kv_holding_waiting):\n        return "kv_holding_waiting"\n',
         stands_for="Who holds blocks waits behind a head that lacks them: nobody goes on.",
-        report="vllm-project/vllm PR #57841 (B20)",
+        report="vllm-project/vllm PR #57841",
         killers=("INV-ADMIT-04",),
         features=("sessions",),
     ),
@@ -140,7 +140,7 @@ ADMISSION = (
         old="if progress.num_stale_output_tokens and not progress.drop_stale_output:",
         new="if False:",
         stands_for="A preempted request is admitted before its late output has drained.",
-        report="vllm-project/vllm PR #48245 (B09)",
+        report="vllm-project/vllm PR #48245",
         killers=("INV-ADMIT-05",),
     ),
     Mutant(
@@ -153,7 +153,7 @@ ADMISSION = (
         "_prefill_stats(request, progress, num_computed_tokens))\n    plan.progress[request.request_id] ="
         " attrs.evolve(progress, num_computed_tokens=num_computed_tokens)\n",
         stands_for="A request is changed while it is examined, then does not fit, and keeps the change.",
-        report="vllm-project/vllm PR #31857, of which this is the kind (B30)",
+        report="vllm-project/vllm PR #31857, of which this is the kind",
         killers=("INV-KEEP-03",),
     ),
     Mutant(
@@ -268,7 +268,7 @@ ADMISSION = (
         old="    if config.scheduler_reserve_full_isl:\n",
         new="    if False:\n",
         stands_for="A long prompt is admitted, fills the pool, is preempted and admitted again.",
-        report="vllm-project/vllm #25538 (B07)",
+        report="vllm-project/vllm #25538",
         killers=("INV-ADMIT-08",),
         where=lambda config: config.scheduler_reserve_full_isl,
     ),
@@ -278,7 +278,7 @@ ADMISSION = (
         old="num_evictable = sum(map(kv.pool.count_evictable, hit))  # [K-FIT-02]",
         new="num_evictable = 0",
         stands_for="A hit on a block that nobody holds takes it off the free list, uncounted.",
-        report="vllm-project/vllm #25538; ai-dynamo/dynamo #9718 (B07)",
+        report="vllm-project/vllm #25538; ai-dynamo/dynamo #9718",
         killers=("INV-ADMIT-08",),
     ),
     Mutant(
@@ -287,7 +287,7 @@ ADMISSION = (
         old="headroom = config.watermark_blocks if others_run else 0  # [K-FIT-03]",
         new="headroom = config.watermark_blocks",
         stands_for="A request that is alone is kept out by room for others that are not there.",
-        report="vllm-project/vllm PR #28018 (B07)",
+        report="vllm-project/vllm PR #28018",
         killers=(COMPARISON,),
         where=lambda config: config.watermark_blocks > 0,
     ),
@@ -297,7 +297,7 @@ ADMISSION = (
         old="headroom = config.watermark_blocks if others_run else 0  # [K-FIT-03]",
         new="headroom = 0",
         stands_for="Who is admitted takes the last blocks, and is preempted with its next token.",
-        report="vllm-project/vllm PR #28018 (B07)",
+        report="vllm-project/vllm PR #28018",
         killers=("INV-ADMIT-08",),
         where=lambda config: config.watermark_blocks > 0,
     ),
@@ -311,7 +311,7 @@ ADMISSION = (
         "        grown = _extend_tables(kv, tables, num_missing)\n    for block_ids in hit:\n"
         "        kv.pool.touch(block_ids)\n    num_tokens_to_cache = min(num_tokens, num_known)\n",
         stands_for="A new block of one group is the idle hit of another: one block in two tables.",
-        report="vllm-project/vllm PR #44409 (B25)",
+        report="vllm-project/vllm PR #44409",
         killers=("INV-BLOCK-06", "INV-BLOCK-07"),
     ),
     Mutant(

@@ -43,7 +43,7 @@ BLOCKS = (
         old="            if count == 0:\n                self._link(self._prev",
         new="            if False:\n                self._link(self._prev",
         stands_for="A block is held and free at once, and given to two requests.",
-        report="vllm-project/vllm PR #44409, what it came to (B25)",
+        report="vllm-project/vllm PR #44409, what it came to",
         killers=("INV-BLOCK-04",),
     ),
     Mutant(
@@ -203,7 +203,7 @@ BLOCKS = (
         new="    num_tokens = progress.num_computed_tokens + num_new_tokens\n"
         "    num_missing = count_missing_blocks(kv, tables, num_tokens)\n",
         stands_for="The drafter writes into somebody else's block.",
-        report="vllm-project/vllm PR #57104, of which this is the kind (B21)",
+        report="vllm-project/vllm PR #57104, of which this is the kind",
         killers=("INV-BATCH-05",),
         where=lambda config: config.num_lookahead_tokens > 0,
     ),

@@ -19,7 +19,7 @@ RESULTS = (
         old="    if results.stopped:\n",
         new="    if False:\n",
         stands_for="A request ends and its place in the queue does not.",
-        report="vllm-project/vllm PR #20739 (B14)",
+        report="vllm-project/vllm PR #20739",
         killers=("INV-TABLE-01",),
     ),
     Mutant(
@@ -28,7 +28,7 @@ RESULTS = (
         old="        results.remove_from_queues(results.stopped)\n",
         new="        results.running = [name for name in results.running if name not in results.stopped]\n",
         stands_for="A late output stops a request that waits again, which stays in the waiting queue.",
-        report="vllm-project/vllm PR #20739 (B14)",
+        report="vllm-project/vllm PR #20739",
         killers=("INV-QUEUE-03",),
     ),
     Mutant(
@@ -38,7 +38,7 @@ RESULTS = (
         new="        if request_id not in results.running:\n            continue\n"
         "        token_ids = sampled.get(request_id, ())\n",
         stands_for="The output of a request that was preempted meanwhile is ignored, and a stop in it.",
-        report="vllm-project/vllm PR #20739 (B14)",
+        report="vllm-project/vllm PR #20739",
         killers=("INV-FLIGHT-02",),
     ),
     Mutant(
@@ -91,7 +91,7 @@ RESULTS = (
         old="drops = is_stale and progress.drop_stale_output",
         new="drops = is_stale",
         stands_for="Tokens of a preempted request are lost.",
-        report="vllm-project/vllm PR #48245, a variant (B09)",
+        report="vllm-project/vllm PR #48245, a variant",
         killers=("INV-RESULT-03",),
     ),
     Mutant(
@@ -111,7 +111,7 @@ RESULTS = (
         " results.config.async_scheduling"
         " else 0\n",
         stands_for="A late output is charged to counters that the preemption had reset.",
-        report="vllm-project/vllm PR #48245 (B09)",
+        report="vllm-project/vllm PR #48245",
         killers=("INV-AHEAD-01",),
         features=("async",),
     ),

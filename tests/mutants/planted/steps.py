@@ -173,7 +173,7 @@ STEPS = (
         old="num_computed_tokens + num_padded + config.num_sampled_tokens_per_step <= config.max_model_len",
         new="num_computed_tokens + num_padded <= config.max_model_len",
         stands_for="A resumed request is padded without room for the token that it samples.",
-        report="vllm-project/vllm PR #53962 (B11)",
+        report="vllm-project/vllm PR #53962",
         killers=(COMPARISON,),
         features=("drafts",),
         where=lambda config: config.max_model_len < 14 and not config.num_spec_tokens_per_batch_size,

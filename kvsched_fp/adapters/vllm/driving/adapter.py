@@ -76,7 +76,9 @@ class VllmAdapter(Adapter):
         self._is_async = isinstance(kind, type) and issubclass(kind, AsyncScheduler)
         self._compares_state = compare_state
         self.name = kind.__name__
-        self.features = features or (OF_EVERY_CLASS if isinstance(kind, type) else EVERYTHING)
+        if features is None:
+            features = OF_EVERY_CLASS if isinstance(kind, type) else EVERYTHING
+        self.features = features
         if self._is_async:
             self.features |= {Feature.ASYNC}
         self._clock = _Clock()
@@ -185,11 +187,18 @@ class VllmAdapter(Adapter):
         return {
             "running": [request.request_id for request in scheduler.running],
             "waiting": [request.request_id for request in scheduler.waiting],
+            "kv_holding_waiting": [request.request_id for request in scheduler.kv_holding_waiting],
             "num_computed_tokens": {
                 name: request.num_computed_tokens for name, request in requests.items()
             },
             "num_output_placeholders": {
                 name: request.num_output_placeholders for name, request in requests.items()
+            },
+            "block_ids": {
+                name: [list(block_ids) for block_ids in manager.get_block_ids(name)]
+                if manager.coordinator.get_blocks(name)[0]
+                else []
+                for name in requests
             },
             "free_block_ids": [
                 block.block_id for block in manager.block_pool.free_block_queue.get_all_free_blocks()
