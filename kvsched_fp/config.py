@@ -359,6 +359,9 @@ MAX_INTEGER = 2**40
 MAX_NUM_GROUPS = 1024
 """More groups of layers than any model has."""
 
+MAX_NUM_SPEC_TOKENS = 65_536
+"""More drafts, or tokens of a canvas, than any model makes in a step."""
+
 MAX_NUM_BLOCKS = 10_000_000
 """More blocks than any memory has; the pool's columns then take some 200 MB."""
 
@@ -368,7 +371,7 @@ def _check_types(config: SchedulerConfig) -> None:
         value = getattr(config, field.name)
         if field.type is bool and type(value) is not bool:
             raise InvalidConfig(field.name, value, "true or false")
-    if not isinstance(config.block_hasher, BlockHasher):
+    if isinstance(config.block_hasher, type) or not isinstance(config.block_hasher, BlockHasher):
         raise InvalidConfig("block_hasher", config.block_hasher, "a value with hash_block()")
 
 
@@ -379,6 +382,8 @@ def _check_limits(config: SchedulerConfig) -> None:
             continue
         if type(value) is not int or not least <= value <= MAX_INTEGER:
             raise InvalidConfig(name, value, f"an integer >= {least}, at most {MAX_INTEGER}")
+    if config.num_spec_tokens > MAX_NUM_SPEC_TOKENS:
+        raise InvalidConfig("num_spec_tokens", config.num_spec_tokens, f"at most {MAX_NUM_SPEC_TOKENS}")
     if config.num_blocks > MAX_NUM_BLOCKS:
         raise InvalidConfig("num_blocks", config.num_blocks, f"at most {MAX_NUM_BLOCKS}")
     watermark = config.watermark
@@ -426,6 +431,12 @@ def _check_limits_of_a_step(config: SchedulerConfig) -> None:
 
 def _check_drafting(config: SchedulerConfig) -> None:
     """Refuse what contradicts speculative decoding."""
+    if config.num_spec_tokens_per_batch_size is not None and config.runner_type is RunnerType.DIFFUSION:
+        raise InvalidConfig(
+            "num_spec_tokens_per_batch_size",
+            config.num_spec_tokens_per_batch_size,
+            "none for a diffusion model, whose canvas has one size",
+        )
     if 0 < config.long_prefill_token_threshold <= config.num_spec_tokens:
         raise InvalidConfig(
             "long_prefill_token_threshold",

@@ -5,7 +5,6 @@ is the union; `machine.step()` is total over it.
 """
 
 import enum
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -15,7 +14,7 @@ from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.grammar import Grammar
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.request import Request, RequestStatus, is_finished
+from kvsched_fp.request import Request, RequestStatus, is_finished, is_finite
 
 
 class PauseState(enum.Enum):
@@ -89,7 +88,7 @@ def _checked_by(check: Check) -> "Callable[[object, attrs.Attribute[Any], object
 
 def check_time(field: str, value: object) -> None:
     """Refuse what is no time; one that is not finite would not even equal itself."""
-    if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
+    if not is_finite(value):
         raise InvalidEvent(field, value, "a finite number")
 
 
@@ -191,7 +190,7 @@ class GrammarReady:
 
     @grammar.validator
     def _check_grammar(self, _: "attrs.Attribute[Any]", value: object) -> None:
-        if not isinstance(value, Grammar):
+        if isinstance(value, type) or not isinstance(value, Grammar):
             raise InvalidEvent("grammar", value, "a value with accept_tokens() and count_valid_tokens()")
 
 

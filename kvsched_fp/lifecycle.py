@@ -148,6 +148,11 @@ def require_servable(request: Request, config: SchedulerConfig) -> None:
     pools = config.runner_type is RunnerType.POOLING
     if request.pooling is not pools:
         raise InvalidEvent("pooling", request.pooling, f"{pools}, for a {config.runner_type.value} model")
+    if request.needs_grammar and pools:
+        raise InvalidEvent("needs_grammar", True, "False for a pooling model: it samples nothing")
+    if request.resumable and config.runner_type in {RunnerType.POOLING, RunnerType.ENCODER_ONLY}:
+        allowed = f"False for a {config.runner_type.value} model: nothing is sampled that could go on"
+        raise InvalidEvent("resumable", True, allowed)  # deviation D-15
     if request.lora is not None and config.max_loras is None:
         raise InvalidEvent("lora", request.lora, "None: max_loras is not configured")
 

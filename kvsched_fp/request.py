@@ -70,6 +70,14 @@ LEGAL_MOVES: dict[RequestStatus, frozenset[RequestStatus]] = {
 """The legal moves. A final status has none: the request has left the state."""
 
 
+def is_finite(value: object) -> bool:
+    """Tell whether `value` is a number, and one that a double can hold."""
+    try:
+        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return False
+
+
 def is_finished(status: RequestStatus) -> bool:
     """Tell whether `status` is final."""
     return status in FINISH_REASONS
@@ -237,9 +245,7 @@ class Request:
         _require(len(self.prompt_token_ids) > 0, "prompt_token_ids", (), "at least one token id")
         check_token_ids("prompt_token_ids", self.prompt_token_ids)
         time = self.arrival_time
-        _require(
-            type(time) in (int, float) and math.isfinite(time), "arrival_time", time, "a finite number"
-        )
+        _require(is_finite(time), "arrival_time", time, "a finite number")
         _require(_is_int(self.priority), "priority", self.priority, "an integer")
         _require(
             _is_int(self.client_index) and self.client_index >= 0,

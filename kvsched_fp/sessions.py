@@ -17,8 +17,9 @@ Rules
 [M-SESS-07] With look-ahead, the hash of a block that was kept may cover the token that a chunk
     discarded. It stands for what is in the cache; when the session starts again from nothing, it is
     hashed anew.
-[M-SESS-08] A late result of an earlier request of its id cannot stop a session that has computed less than
-    that result cuts off; it is refused, where the reference fails an assertion (deviation D-05).
+[M-SESS-08] A result cannot stop a session that has computed less than is cut off behind the stop: a late
+    one of an earlier request of its id, or more tokens than a row could sample. It is refused, where the
+    reference fails an assertion (deviation D-05).
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `_handle_stopped_request`,
 `_update_request_as_session`, `_enqueue_waiting_request`.
@@ -54,8 +55,8 @@ def end_or_continue(
         return False
     num_computed_tokens = progress.num_computed_tokens - progress.num_output_placeholders
     if num_computed_tokens < 0:
-        allowed = f"a step of {request_id!r}; this one is of an earlier request of that id"
-        raise InvalidEvent("step_id", request_id, allowed)
+        allowed = "no more tokens behind the stop of a session than it has computed"
+        raise InvalidEvent("sampled_token_ids", request_id, allowed)
     progress = attrs.evolve(
         progress,
         num_computed_tokens=num_computed_tokens,

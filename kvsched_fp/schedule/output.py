@@ -104,7 +104,11 @@ def _new_token_ids(plan: Plan, request_ids: list[RequestId]) -> tuple[tuple[int,
         num_drafts = len(plan.scheduled_spec_token_ids.get(request_id, ()))
         start = progress.num_computed_tokens
         end = start + plan.num_scheduled_tokens[request_id] - num_drafts
-        rows.append(known_tokens(request, progress, start, min(end, num_known_tokens(request, progress))))
+        num_known = num_known_tokens(request, progress)
+        if start < 0:  # the reference counts from the end of its list then (deviation D-05)
+            rows.append(known_tokens(request, progress, 0, num_known)[start:end])
+        else:
+            rows.append(known_tokens(request, progress, start, min(end, num_known)))
     return tuple(rows)
 
 

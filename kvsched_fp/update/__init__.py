@@ -6,8 +6,8 @@ Rules
 [U-STEP-02] A result may only name requests that were in the step.
 [U-STEP-03] Rows are taken in in the order of the batch [U-TOK-01]; requests that stopped leave their
     queue when all are in, and sessions that go on are put into another.
-[U-STEP-04] A row brings at most what it could sample: with drafts, those and one; with placeholders, no
-    more than there are.
+[U-STEP-04] A row brings at most what it could sample: with drafts, those and one (a canvas: those); with
+    placeholders, no more than there are. A row with neither may bring any number, as the reference has it.
 [U-STEP-05] Requests that cannot have their grammar end then, with an error.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.update_from_output`.

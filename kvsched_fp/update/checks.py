@@ -39,7 +39,7 @@ def _check_names(field: str, named: Set[RequestId], output: SchedulerOutput) -> 
     scheduled = output.num_scheduled_tokens
     if named <= scheduled.keys():
         return
-    stranger = min(request_id for request_id in named if request_id not in scheduled)
+    stranger = min((name for name in named if name not in scheduled), key=repr)
     raise InvalidEvent(field, stranger, f"requests in step {output.step_id}: {', '.join(scheduled)}")
 
 

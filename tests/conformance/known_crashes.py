@@ -91,7 +91,7 @@ def _failed_assertion(before: SchedulerState, event: Event, refused: str) -> str
         return DRAFTS_IN_FLIGHT
     if "so many placeholders are left for it" in refused:
         return LATE_TOKENS if _has_late_row(before, event) else None
-    if "is of an earlier request of that id" in refused:
+    if "no more tokens behind the stop of a session" in refused:
         return LATE_STOP if _has_late_row(before, event) else None
     is_stale = any(
         0 < progress.num_stale_output_tokens < num_tokens

@@ -95,7 +95,7 @@ def test_session_stopped_before_it_has_begun() -> None:
     before = oracle.state
     with pytest.raises(AssertionError):
         reference.apply(last)
-    with refused(InvalidEvent, "step_id", ID, "an earlier request of that id", state=before):
+    with refused(InvalidEvent, "sampled_token_ids", ID, "behind the stop of a session", state=before):
         oracle.apply(last)
 
     assert LATE_STOP == is_known_crash(before, last, "AssertionError: ", play_event(oracle, last)["raised"])

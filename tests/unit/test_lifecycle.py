@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kvsched_fp import (
@@ -106,6 +107,19 @@ def test_pooling_needs_a_model_that_pools(runner_type: str) -> None:
         add_request(state, make_request("a"))
 
     assert ["a"] == list(add_request(state, pooling).waiting)
+
+    constrained = attrs.evolve(pooling, needs_grammar=True)
+    with refused(InvalidEvent, "needs_grammar", True, "False for a pooling model", state=state):
+        add_request(state, constrained)
+
+
+@pytest.mark.parametrize("runner_type", ["pooling", "encoder_only"])
+def test_session_needs_a_model_that_samples(runner_type: str) -> None:
+    """[M-LIFE-01] Nothing is sampled that a session could go on from."""
+    state = make_state(make_config(runner_type=runner_type))
+    session = make_request("a", pooling=runner_type == "pooling", resumable=True, max_tokens=1)
+    with refused(InvalidEvent, "resumable", True, f"False for a {runner_type} model", state=state):
+        add_request(state, session)
 
 
 def test_adapter_needs_a_configuration_with_adapters() -> None:

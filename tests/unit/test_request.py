@@ -56,6 +56,7 @@ BAD = [
     (lambda: make(sampling_params=None), "sampling_params", None, "a SamplingParams"),
     (lambda: make(arrival_time="now"), "arrival_time", "now", "a finite number"),
     (lambda: make(arrival_time=float("inf")), "arrival_time", float("inf"), "a finite number"),
+    (lambda: make(arrival_time=10**400), "arrival_time", 10**400, "a finite number"),
     (lambda: make(priority=0.5), "priority", 0.5, "an integer"),
     (lambda: make(priority=None), "priority", None, "an integer"),
     (lambda: make(client_index=-1), "client_index", -1, ">= 0"),

@@ -354,7 +354,7 @@ def test_late_result_of_its_id_cannot_stop_a_session_that_has_computed_nothing()
     state = add_request(state, make_request("a", 2, resumable=True, stop_token_ids=[9]))
     result = StepResult(step_id=output.step_id, sampled_token_ids={A: (9, 5)})
 
-    with refused(InvalidEvent, "step_id", A, "an earlier request of that id", state=state):
+    with refused(InvalidEvent, "sampled_token_ids", A, "behind the stop of a session", state=state):
         update(state, result)
 
 

@@ -116,3 +116,19 @@ def test_late_result_of_a_request_that_has_left_is_not_judged() -> None:
     state = finish_requests(pooling_state(), [A])
 
     assert () == update(state, result(1, 7)).emitted.clients[0].outputs
+
+
+def test_strangers_of_any_type_are_named() -> None:
+    """[U-STEP-02] One of them, also where they cannot be put in order."""
+    state = verifying_state()
+    strange = StepResult(step_id=StepId(2), sampled_token_ids={1: (1,), "zz": (2,)})  # type: ignore[dict-item]
+    with refused(InvalidEvent, "sampled_token_ids", "zz", "requests in step 2: a", state=state):
+        update(state, strange)
+
+
+def test_drafting_slots_cost_nothing_without_drafts() -> None:
+    """[S-BUD-02] There is no drafter that could need them."""
+    config = make_config(max_num_batched_tokens=6, max_num_new_slots_for_drafting=2)
+    state = make_state(config, make_request("a", 2), make_request("b", 4))
+
+    assert {A: 2, B: 4} == dict(schedule(state)[1].num_scheduled_tokens)
