@@ -23,7 +23,7 @@ import sys, tomllib
 
 with open(sys.argv[1], "rb") as file:
     project = tomllib.load(file)["project"]
-print(*project["dependencies"], *project["optional-dependencies"]["test"], sep="\n")
+print(*project["dependencies"], *project["optional-dependencies"]["testing"], sep="\n")
 PYTHON
 )
 

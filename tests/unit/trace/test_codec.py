@@ -135,7 +135,7 @@ def test_events_come_back_equal(event: Event) -> None:
 
 EVERYTHING = SchedulerConfig(
     log_request_events=True,
-    runner_type="diffusion",
+    runner_type="encoder_only",
     max_loras=2,
     async_scheduling=True,
     pipeline_parallel_size=3,
