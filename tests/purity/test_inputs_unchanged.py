@@ -63,7 +63,8 @@ def _to_step(state: SchedulerState) -> Calls:
     ):
         yield (state, event), {}
     for answer in (GrammarReady(NEW, GRAMMAR), GrammarFailed(NEW, "none")):
-        yield (_with_a_constrained_one(state), answer), {}
+        for constrained in _with_a_constrained_one(state):
+            yield (constrained, answer), {}
 
 
 def _drafts(state: SchedulerState) -> OrderedMap[RequestId, tuple[int, ...]]:
@@ -73,8 +74,10 @@ def _drafts(state: SchedulerState) -> OrderedMap[RequestId, tuple[int, ...]]:
     return OrderedMap(dict.fromkeys(free, drafts))
 
 
-def _with_a_constrained_one(state: SchedulerState) -> SchedulerState:
-    return add_request(state, make_new_request(state, needs_grammar=True))
+def _with_a_constrained_one(state: SchedulerState) -> Iterator[SchedulerState]:
+    """Add a request that needs a grammar, where the model samples."""
+    if state.config.runner_type is not RunnerType.POOLING:
+        yield add_request(state, make_new_request(state, needs_grammar=True))
 
 
 def _to_finish_requests(state: SchedulerState) -> Calls:
@@ -111,9 +114,9 @@ def _to_update_drafts_in_flight(state: SchedulerState) -> Calls:
 
 CALLS: dict[Callable[..., Any], Callable[[SchedulerState], Calls]] = {
     add_request: lambda state: iter([((state, make_new_request(state)), {})]),
-    fail_grammar: lambda state: iter([((_with_a_constrained_one(state), NEW, "none"), {})]),
+    fail_grammar: lambda state: (((made, NEW, "none"), {}) for made in _with_a_constrained_one(state)),
     grammar_rows: _to_grammar_rows,
-    set_grammar: lambda state: iter([((_with_a_constrained_one(state), NEW, GRAMMAR), {})]),
+    set_grammar: lambda state: (((made, NEW, GRAMMAR), {}) for made in _with_a_constrained_one(state)),
     update_drafts: _to_update_drafts,
     update_drafts_in_flight: _to_update_drafts_in_flight,
     explain: lambda state: iter([((state,), {}), ((state,), {"throttle_prefills": True})]),
