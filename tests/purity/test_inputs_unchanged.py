@@ -160,8 +160,9 @@ def test_a_call_changes_no_input_and_can_be_repeated(function: Callable[..., Any
             assert first == function(*args, **kwargs)
             assert first == function(*kept[0], **kept[1])
             num_calls += 1
+    pools = history(number)[0].before.config.runner_type is RunnerType.POOLING
 
-    assert num_calls
+    assert (num_calls == 0) is (pools and function in {fail_grammar, set_grammar})
 
 
 @pytest.mark.parametrize("number", range(NUM_HISTORIES))
