@@ -14,7 +14,7 @@ flight (deviation D-05), which no engine does.
 
 from collections.abc import Iterator
 
-from kvsched_fp import Event, SchedulerState, Update
+from kvsched_fp import Event, Schedule, SchedulerState, Update
 from kvsched_fp.progress import Progress
 
 KNOWN_CRASH = "the reference gave up: a late result exceeds the stale share of the next request of that id"
@@ -99,7 +99,8 @@ def _failed_assertion(before: SchedulerState, event: Event, refused: str) -> str
     )
     if is_stale and refused.startswith("InvalidEvent: step_id: "):
         return KNOWN_CRASH
-    return AFTER_A_LATE_RESULT if not refused and _was_charged_late(before) else None
+    is_aftermath = isinstance(event, Schedule) and not refused and _was_charged_late(before)
+    return AFTER_A_LATE_RESULT if is_aftermath else None
 
 
 def _without_grammar(_before: SchedulerState, _event: Event, refused: str) -> str | None:
