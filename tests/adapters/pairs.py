@@ -14,7 +14,6 @@ from unittest import mock
 import attrs
 from vllm.v1.core.sched.interface import PauseState as VllmPauseState
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -36,37 +35,25 @@ from kvsched_fp import (
 )
 from kvsched_fp.adapters.vllm import OracleScheduler
 from kvsched_fp.adapters.vllm.config import to_scheduler_config
+from kvsched_fp.adapters.vllm.driving.build import build_scheduler
+from kvsched_fp.adapters.vllm.driving.calls import Clock, reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.requests import (
+    VllmGrammar,
+    make_request_hasher,
+    to_model_runner_output,
+    to_vllm_request,
+)
 from kvsched_fp.errors import KvschedError
 from kvsched_fp.grammar import GrammarError
 from kvsched_fp.machine import step
 from kvsched_fp.state import SchedulerState, initial_state
 from tests.conformance.compare import Difference, first_difference
 from tests.conformance.histories import History
+from tests.conformance.kinds import Kind
 from tests.conformance.known_crashes import is_known_crash
-from tests.conformance.random_configs import OutputShape, draw_config
-from tests.conformance.random_features import draw_features, with_features
-from tests.conformance.vllm_config import build_scheduler
+from tests.conformance.random_configs import OutputShape
 from tests.conformance.vllm_hasher import VllmBlockHasher
-from tests.conformance.vllm_requests import (
-    VllmGrammar,
-    make_request_hasher,
-    to_model_runner_output,
-    to_vllm_request,
-)
 from tests.conformance.vllm_view import scheduler_to_plain
-
-
-class Clock:
-    """Stands in for the module `time`: shows what it was set to."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        """Give the time."""
-        return self.now
-
-    time = monotonic
-
 
 CLOCK = Clock()
 """What all drivers' schedulers look at, set to the time of the event."""
@@ -106,11 +93,11 @@ class Driver:
                 told = self.scheduler.update_from_output(output, returned)
                 return {"told": plain(told), "cut": plain(returned.sampled_token_ids)}
             case UpdateDrafts(draft_token_ids):
-                return self.scheduler.update_draft_token_ids(_to_drafts(draft_token_ids))
+                return self.scheduler.update_draft_token_ids(to_vllm_drafts(draft_token_ids))
             case UpdateDraftsInFlight(step_id, draft_token_ids):
                 index = step_id - 1 - self.scheduler.current_step
                 output = self._in_flight[index]
-                drafts = _to_drafts(draft_token_ids)
+                drafts = to_vllm_drafts(draft_token_ids)
                 self.scheduler.update_draft_token_ids_in_output(drafts, output)
                 return plain(output)
             case GrammarReady(request_id, grammar):
@@ -131,19 +118,11 @@ class Driver:
             case SetPauseState(pause_state):
                 return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
             case ResetPrefixCache(reset_running_requests):
-                return self._reset(reset_running_requests=reset_running_requests)
+                return reset_prefix_cache(self.scheduler, reset_running_requests=reset_running_requests)
         raise NotImplementedError(event)
 
     def _structured(self, request_id: str) -> Any:
         return self.scheduler.requests[request_id].structured_output_request
-
-    def _reset(self, *, reset_running_requests: bool) -> bool:
-        try:
-            done: bool = self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
-        except RuntimeError:
-            # Sessions that wait for input hold blocks (deviation D-12).
-            return False
-        return done
 
     def _grammar_rows(self) -> Any:
         """Give the rows of the steps in flight that need a mask; the mask itself is the manager's."""
@@ -167,12 +146,6 @@ class Driver:
             "grammar_rows": self._grammar_rows(),
             "inside": scheduler_to_plain(scheduler),
         }
-
-
-def _to_drafts(drafts: Mapping[str, tuple[int, ...]]) -> DraftTokenIds:
-    """Make the drafts; somebody among them is gone already."""
-    drafts = {"nobody": (1,), **drafts}
-    return DraftTokenIds(list(drafts), [list(token_ids) for token_ids in drafts.values()])
 
 
 _PLAIN = {type(None), bool, int, float, str}
@@ -262,14 +235,11 @@ def draw_world(
     seed: int, shape: OutputShape = "both", *, with_all_features: bool = False
 ) -> tuple[SchedulerConfig, frozenset[str], Random]:
     """Draw a configuration, what its engine does besides, and the random numbers for that."""
-    own_rng = Random(f"features of {seed}")
-    features = draw_features(own_rng) if with_all_features else frozenset()
-    config = draw_config(Random(seed), VllmBlockHasher(), shape)
-    if with_all_features:
-        config = with_features(own_rng, config, features)
-    else:
+    drawn = Kind(shape, with_all_features).draw(seed, VllmBlockHasher())
+    config = drawn.config
+    if not with_all_features:
         config = attrs.evolve(config, log_request_events=config.log_stats)
-    return config, features, own_rng
+    return config, drawn.features, drawn.features_rng
 
 
 def play(

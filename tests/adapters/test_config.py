@@ -181,8 +181,8 @@ def test_the_twin_is_chosen(
 ) -> None:
     """One name does for vLLM's four schedulers: the configuration says which."""
     import kvsched_fp.adapters.vllm as adapters
+    from kvsched_fp.adapters.vllm.driving.build import build_scheduler
     from tests.adapters.pairs import build_like
-    from tests.conformance.vllm_config import build_scheduler
 
     runner_type = RunnerType.DIFFUSION if is_diffusion else RunnerType.GENERATE
     num_spec_tokens = 4 if is_diffusion else 0
@@ -201,8 +201,8 @@ def test_the_twin_is_chosen(
 def test_asynchronous_by_class(config: SchedulerConfig) -> None:
     """The asynchronous twins are so whatever the configuration says, as vLLM's own class is."""
     from kvsched_fp.adapters.vllm import AsyncOracleScheduler, AsyncShadowScheduler
+    from kvsched_fp.adapters.vllm.driving.build import build_scheduler
     from tests.adapters.pairs import build_like
-    from tests.conformance.vllm_config import build_scheduler
 
     real = build_scheduler(config)
 

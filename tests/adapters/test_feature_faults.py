@@ -171,8 +171,8 @@ def shadow_of(fault: type, real: type, **options: Any) -> Callable[..., Any]:
 
 def find(fault: type, folder: Path) -> Any:
     """Play random histories until the shadow sees a difference; give it, or None."""
+    from kvsched_fp.adapters.vllm.driving.build import build_scheduler
     from tests.adapters.pairs import Driver, build_like, draw_events, draw_world, raises_as_known
-    from tests.conformance.vllm_config import build_scheduler
 
     for seed in range(MOST_HISTORIES):
         config, features, own_rng = draw_world(seed, with_all_features=True)

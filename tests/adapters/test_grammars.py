@@ -79,7 +79,7 @@ def make_value(grammar: Any) -> Any:
 
 def automaton() -> Any:
     """Give the automaton behind the interface of a backend's."""
-    from tests.conformance.vllm_requests import VllmGrammar
+    from kvsched_fp.adapters.vllm.driving.requests import VllmGrammar
 
     return VllmGrammar(ONES_THEN_TWO)
 
@@ -136,8 +136,8 @@ def test_masks(config: SchedulerConfig) -> None:
 @pytest.mark.parametrize("name", ["OracleScheduler", "ShadowScheduler"])
 def test_errors_are_told_in_vllms_words(config: SchedulerConfig, name: str) -> None:
     """A request whose grammar cannot be compiled ends with the error that the real scheduler gives."""
+    from kvsched_fp.adapters.vllm.driving.build import build_scheduler
     from tests.adapters.pairs import Driver
-    from tests.conformance.vllm_config import build_scheduler
 
     config = attrs.evolve(config, log_request_events=True)
     told = []
@@ -168,7 +168,7 @@ def test_compiled_while_a_step_is_planned(config: SchedulerConfig) -> None:
     """A grammar that becomes ready just then counts from the next step on, on both sides."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    from tests.conformance.vllm_requests import VllmGrammar
+    from kvsched_fp.adapters.vllm.driving.requests import VllmGrammar
 
     future: Future[Any] = Future()
 
@@ -226,7 +226,7 @@ def test_drafts_are_recorded_as_they_were_cut(config: SchedulerConfig, tmp_path:
 
 def test_a_failed_update_can_be_asked_again(config: SchedulerConfig) -> None:
     """A result that is refused behind a row that was taken in leaves that row's grammar where it was."""
-    from tests.conformance.vllm_requests import to_model_runner_output
+    from kvsched_fp.adapters.vllm.driving.requests import to_model_runner_output
 
     driver = make_driver(config, "OracleScheduler")
     for name in "ab":

@@ -14,8 +14,8 @@ EOS = 50
 def make_scheduler(kind: str, config: SchedulerConfig) -> Any:
     """Build either scheduler, from the same arguments."""
     from kvsched_fp.adapters.vllm import OracleScheduler
+    from kvsched_fp.adapters.vllm.driving.build import build_scheduler
     from tests.adapters.pairs import build_like
-    from tests.conformance.vllm_config import build_scheduler
 
     real = build_scheduler(config)
     return real if kind == "real" else build_like(real, OracleScheduler)

@@ -218,7 +218,7 @@ def test_views_are_read_only(config: SchedulerConfig) -> None:
 
 def test_wrong_step_is_refused(config: SchedulerConfig) -> None:
     """A result for another step than the oldest in flight is refused, and changes nothing."""
-    from tests.conformance.vllm_requests import to_model_runner_output
+    from kvsched_fp.adapters.vllm.driving.requests import to_model_runner_output
 
     driver = make_oracle(config)
     add(driver, "a", 40)

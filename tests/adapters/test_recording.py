@@ -332,7 +332,7 @@ def test_what_is_not_modelled_is_refused(config: SchedulerConfig, tmp_path: Path
 
 def test_another_step_is_refused(config: SchedulerConfig, tmp_path: Path) -> None:
     """A result for another step than the oldest in flight is refused before the real scheduler has it."""
-    from tests.conformance.vllm_requests import to_model_runner_output
+    from kvsched_fp.adapters.vllm.driving.requests import to_model_runner_output
 
     driver = make_recorder(config, tmp_path / "trace.jsonl")
     add(driver, "a", 20)

@@ -57,7 +57,7 @@ def build(kind: str, vllm_config: Any, real: Any, **changes: Any) -> Any:
 
 def real_scheduler(config: SchedulerConfig) -> Any:
     """Build the real one."""
-    from tests.conformance.vllm_config import build_scheduler
+    from kvsched_fp.adapters.vllm.driving.build import build_scheduler
 
     return build_scheduler(config)
 
@@ -111,7 +111,7 @@ def test_other_groups(config: SchedulerConfig, kind: str) -> None:
 @pytest.mark.parametrize("feature", REQUESTS)
 def test_request(config: SchedulerConfig, feature: str, kind: str) -> None:
     """`add_request` names the feature, and the request is not let in."""
-    from tests.conformance.vllm_requests import make_request_hasher, to_vllm_request
+    from kvsched_fp.adapters.vllm.driving.requests import make_request_hasher, to_vllm_request
 
     real = real_scheduler(config)
     scheduler = build(kind, real.vllm_config, real)
@@ -141,7 +141,7 @@ def test_eagle_blocks_of_some_groups(config: SchedulerConfig, kind: str) -> None
 
 def test_reasoning(config: SchedulerConfig) -> None:
     """The oracle cannot tell where reasoning ends, so it refuses a grammar that begins behind it."""
-    from tests.conformance.vllm_requests import make_request_hasher, to_vllm_request
+    from kvsched_fp.adapters.vllm.driving.requests import make_request_hasher, to_vllm_request
 
     real = real_scheduler(config)
     manager = copy.copy(real.structured_output_manager)

@@ -5,15 +5,11 @@ vLLM is there.
 """
 
 from collections import deque
-from collections.abc import Mapping
 from unittest import mock
 
 from vllm.distributed.kv_events import KVEventBatch
-from vllm.v1 import engine as engine_module
-from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.core.sched.interface import PauseState as VllmPauseState
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.structured_output.request import StructuredOutputRequest
@@ -33,13 +29,18 @@ from kvsched_fp import (
     UpdateDrafts,
     UpdateDraftsInFlight,
 )
-from kvsched_fp.ids import RequestId
+from kvsched_fp.adapters.vllm.driving.build import build_scheduler
+from kvsched_fp.adapters.vllm.driving.calls import Clock, reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.requests import (
+    VllmGrammar,
+    make_request_hasher,
+    to_model_runner_output,
+    to_vllm_request,
+)
 
 from .plain import Plain
-from .vllm_config import build_scheduler
 from .vllm_emitted import emitted_to_plain
 from .vllm_outputs import scheduler_output_to_plain
-from .vllm_requests import VllmGrammar, make_request_hasher, to_model_runner_output, to_vllm_request
 from .vllm_view import scheduler_to_plain
 
 
@@ -59,22 +60,6 @@ class _KeptEvents:
         return batches
 
 
-class _Clock:
-    """Stands in for the module `time`: shows what it was set to."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        """Give the time."""
-        return self.now
-
-    time = monotonic
-
-
-def _to_vllm_drafts(drafts: Mapping[RequestId, tuple[int, ...]]) -> DraftTokenIds:
-    return DraftTokenIds(list(drafts), [list(token_ids) for token_ids in drafts.values()])
-
-
 class ReferenceScheduler:
     """A real scheduler, and the engine's share: the steps in flight, oldest first."""
 
@@ -84,16 +69,13 @@ class ReferenceScheduler:
         self._events = _KeptEvents()
         self.scheduler.kv_event_publisher = self._events
         self._in_flight: deque[tuple[int, SchedulerOutput]] = deque()
-        self._clock = _Clock()
+        self._clock = Clock()
         self._logs_events = config.log_request_events
 
     def apply(self, event: Event) -> Plain:
         """Let `event` happen; give what came of it, in normal form."""
         self._clock.now = getattr(event, "time", 0.0)
-        with (
-            mock.patch.object(scheduler_module, "time", self._clock),
-            mock.patch.object(engine_module, "time", self._clock),
-        ):
+        with self._clock.shown():
             outcome = self._apply(event)
         return {"event": type(event).__name__, "outcome": outcome}
 
@@ -126,11 +108,11 @@ class ReferenceScheduler:
             case Update(result, _):
                 return self._update(result)
             case UpdateDrafts(draft_token_ids):
-                return self.scheduler.update_draft_token_ids(_to_vllm_drafts(draft_token_ids))
+                return self.scheduler.update_draft_token_ids(to_vllm_drafts(draft_token_ids))
             case UpdateDraftsInFlight(step_id, draft_token_ids):
                 output = next(output for number, output in self._in_flight if number == step_id)
                 return self.scheduler.update_draft_token_ids_in_output(
-                    _to_vllm_drafts(draft_token_ids), output
+                    to_vllm_drafts(draft_token_ids), output
                 )
             case GrammarReady(request_id, grammar):
                 self._structured(request_id).grammar = VllmGrammar(grammar)
@@ -150,16 +132,8 @@ class ReferenceScheduler:
             case SetPauseState(pause_state):
                 return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
             case ResetPrefixCache(reset_running_requests, _):
-                return self._reset(reset_running_requests=reset_running_requests)
+                return reset_prefix_cache(self.scheduler, reset_running_requests=reset_running_requests)
         raise NotImplementedError(f"no counterpart for {event}")
-
-    def _reset(self, *, reset_running_requests: bool) -> bool:
-        try:
-            return self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
-        except RuntimeError:
-            # Sessions that wait for input hold blocks. What ran was preempted by then (deviation D-12).
-            assert self.scheduler.kv_holding_waiting
-            return False
 
     def _structured(self, request_id: str) -> StructuredOutputRequest:
         structured = self.scheduler.requests[request_id].structured_output_request

@@ -186,7 +186,7 @@ def test_features_are_what_is_asked_for() -> None:
             asked.append(type(event).__name__)
             return super().happen(event)
 
-    check_scheduler(Plain(), profile=SHORT)
+    check_scheduler(Plain(), profile=attrs.evolve(SHORT, is_repeatable=True))
 
     assert EVERYTHING
     assert {"AddRequest", "FinishRequests", "Schedule", "Update"} == set(asked)

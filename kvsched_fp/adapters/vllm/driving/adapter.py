@@ -11,21 +11,17 @@ scheduler publishes them, at its `kv_event_publisher`.
 
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
-from unittest import mock
 
 import attrs
-from vllm.v1 import engine as engine_module
-from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState as VllmPauseState
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
 from kvsched_fp.adapters.vllm.driving.build import build_scheduler, reference_class
+from kvsched_fp.adapters.vllm.driving.calls import Clock, reset_prefix_cache, to_vllm_drafts
 from kvsched_fp.adapters.vllm.driving.hasher import make_named_hasher
 from kvsched_fp.adapters.vllm.driving.requests import VllmGrammar, to_model_runner_output, to_vllm_request
 from kvsched_fp.adapters.vllm.pairings import first_unmodelled
@@ -81,7 +77,7 @@ class VllmAdapter(Adapter):
         self.features = features
         if self._is_async:
             self.features |= {Feature.ASYNC}
-        self._clock = _Clock()
+        self._clock = Clock()
 
     def adapt_config(self, config: SchedulerConfig) -> SchedulerConfig:
         """Switch on what the class always does; vLLM tells the events of requests with the figures."""
@@ -136,10 +132,12 @@ class VllmAdapter(Adapter):
             case FinishRequests(request_ids, status):
                 return self._finish(request_ids, VllmRequestStatus[status.name])
             case UpdateDrafts(draft_token_ids):
-                return self.scheduler.update_draft_token_ids(_to_drafts(draft_token_ids))
+                return self.scheduler.update_draft_token_ids(to_vllm_drafts(draft_token_ids))
             case UpdateDraftsInFlight(step_id, draft_token_ids):
                 output = dict(self._in_flight)[step_id]
-                return self.scheduler.update_draft_token_ids_in_output(_to_drafts(draft_token_ids), output)
+                return self.scheduler.update_draft_token_ids_in_output(
+                    to_vllm_drafts(draft_token_ids), output
+                )
             case GrammarReady(request_id, grammar):
                 self._requests[request_id].structured_output_request.grammar = VllmGrammar(grammar)
                 return None
@@ -149,7 +147,7 @@ class VllmAdapter(Adapter):
             case SetPauseState(pause_state):
                 return self.scheduler.set_pause_state(VllmPauseState[pause_state.name])
             case ResetPrefixCache(reset_running_requests):
-                return self._reset(reset_running_requests)
+                return reset_prefix_cache(self.scheduler, reset_running_requests=reset_running_requests)
 
     def _to_vllm(self, request: Request) -> Any:
         made = to_vllm_request(request, self._hasher)
@@ -165,16 +163,6 @@ class VllmAdapter(Adapter):
         # Several at once go through a set, whose order changes with the hash seed of the process.
         for request_id in request_ids:
             self.scheduler.finish_requests([request_id], status)
-
-    def _reset(self, reset_running_requests: bool) -> bool:
-        try:
-            done: bool = self.scheduler.reset_prefix_cache(reset_running_requests=reset_running_requests)
-        except RuntimeError:
-            if not getattr(self.scheduler, "kv_holding_waiting", ()):
-                raise
-            # Sessions that wait for input hold blocks. What ran was preempted by then (deviation D-12).
-            return False
-        return done
 
     def view(self) -> Mapping[str, object] | None:
         """Give queues, counters and blocks, if they are to be compared and are there."""
@@ -210,33 +198,8 @@ class VllmAdapter(Adapter):
         self.scheduler = None
 
 
-class _Clock:
-    """Stands in for the module `time`: shows what it was set to."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        """Give the time."""
-        return self.now
-
-    time = monotonic
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Let vLLM look at this clock."""
-        with (
-            mock.patch.object(scheduler_module, "time", self),
-            mock.patch.object(engine_module, "time", self),
-        ):
-            yield
-
-
 def _forget_events(clients: Mapping[int, Any]) -> None:
     """Take the events of requests out: vLLM tells them with the figures, and ours may not be asked to."""
     for told in clients.values():
         for output in told.outputs:
             output.events = None
-
-
-def _to_drafts(drafts: Mapping[Any, tuple[int, ...]]) -> DraftTokenIds:
-    return DraftTokenIds(list(drafts), [list(token_ids) for token_ids in drafts.values()])
