@@ -43,9 +43,9 @@ from kvsched_fp.events import (
     check_time,
 )
 from kvsched_fp.grammar import Grammar, GrammarError
-from kvsched_fp.ids import BlockHash, RequestId
+from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache import coordinator
-from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.kvcache.naming import hash_new_blocks
 from kvsched_fp.progress import Chunk, Progress, RequestEventType, RequestSpecDecodeMetrics
 from kvsched_fp.release import end_request, preempt_request
 from kvsched_fp.request import Request, RequestStatus, move
@@ -95,7 +95,7 @@ def _let_in(open_state: OpenState, request: Request, num_added: int) -> None:
         metrics = RequestSpecDecodeMetrics(config.num_spec_tokens, (0,) * (config.num_spec_tokens + 1))
     progress = Progress(
         status=RequestStatus.WAITING_FOR_GRAMMAR if request.needs_grammar else RequestStatus.WAITING,
-        block_hashes=_hash_prompt(config, request),
+        block_hashes=hash_new_blocks(config, request, (), request.prompt_token_ids),
         spec_decode_metrics=metrics,
     )
     events = open_state.with_event(progress, RequestEventType.QUEUED)
@@ -120,21 +120,6 @@ def _take_chunk(open_state: OpenState, request: Request) -> None:
         begin_chunk(open_state, request_id, chunk)
     else:
         _end(open_state, (request_id,), RequestStatus.FINISHED_ABORTED)
-
-
-def _hash_prompt(config: SchedulerConfig, request: Request) -> tuple[BlockHash, ...]:
-    if not config.enable_prefix_caching:
-        return ()
-    return extend_block_hashes(
-        config.block_hasher,
-        (),
-        request.prompt_token_ids,
-        0,
-        config.block_size,
-        request.cache_salt,
-        request.lora,
-        config.num_hash_lookahead_tokens,
-    )
 
 
 def require_servable(request: Request, config: SchedulerConfig) -> None:

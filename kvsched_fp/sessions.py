@@ -28,14 +28,13 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `_handle_stopped_
 import attrs
 from pyrsistent import pvector
 
-from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import InvalidEvent
-from kvsched_fp.ids import BlockHash, RequestId
-from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.ids import RequestId
+from kvsched_fp.kvcache.naming import hash_new_blocks
 from kvsched_fp.progress import Chunk, RequestEventType, known_tokens, num_known_tokens
 from kvsched_fp.queues import queue_entry
 from kvsched_fp.release import end_request
-from kvsched_fp.request import Request, RequestStatus, move
+from kvsched_fp.request import RequestStatus, move
 from kvsched_fp.transient import OpenState
 
 
@@ -102,8 +101,9 @@ def begin_chunk(open_state: OpenState, request_id: RequestId, chunk: Chunk) -> N
         ),
         arrival_time=chunk.arrival_time,
     )
-    block_hashes = progress.block_hashes[: num_kept // config.block_size]
-    block_hashes = _extend_hashes(config, request, block_hashes, prompt_token_ids)
+    kept_hashes = progress.block_hashes[: num_kept // config.block_size]
+    new_token_ids = prompt_token_ids[len(kept_hashes) * config.block_size :]
+    block_hashes = hash_new_blocks(config, request, kept_hashes, new_token_ids)
     if progress.status is RequestStatus.WAITING_FOR_INPUT:
         open_state.num_waiting_for_input -= 1
     open_state.requests[request_id] = request
@@ -120,30 +120,8 @@ def renew_hashes(open_state: OpenState, request_id: RequestId) -> None:
     """Hash a session anew that starts again from nothing [M-SESS-07]."""
     request, progress = open_state.requests[request_id], open_state.progress[request_id]
     known = known_tokens(request, progress, 0, num_known_tokens(request, progress))
-    block_hashes = _extend_hashes(open_state.config, request, (), known)
+    block_hashes = hash_new_blocks(open_state.config, request, (), known)
     open_state.progress[request_id] = attrs.evolve(progress, block_hashes=block_hashes)
-
-
-def _extend_hashes(
-    config: SchedulerConfig,
-    request: Request,
-    block_hashes: tuple[BlockHash, ...],
-    token_ids: tuple[int, ...],
-) -> tuple[BlockHash, ...]:
-    """Append the hashes of the blocks behind those that are hashed; `token_ids` are all known tokens."""
-    if not config.enable_prefix_caching:
-        return block_hashes
-    num_hashed = len(block_hashes) * config.block_size
-    return extend_block_hashes(
-        config.block_hasher,
-        block_hashes,
-        token_ids[num_hashed:],
-        num_hashed,
-        config.block_size,
-        request.cache_salt,
-        request.lora,
-        config.num_hash_lookahead_tokens,
-    )
 
 
 def enqueue(open_state: OpenState, request_id: RequestId) -> None:

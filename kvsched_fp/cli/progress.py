@@ -2,7 +2,7 @@
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -10,6 +10,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -23,9 +24,36 @@ REFRESH_SECONDS = 0.1
 
 
 class _Bar:
-    """What the bars share: they live as long as a `with` block."""
+    """What the bars share: they live as long as a `with` block, on a standard error that is a terminal."""
 
-    _progress: Progress
+    def __init__(self, *columns: ProgressColumn, total: int | None, visible: bool, **fields: Any) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            *columns,
+            console=console,
+            disable=not visible or not console.is_terminal,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=total, **fields)
+        self._started = self._refreshed = time.perf_counter()
+
+    def _is_due(self) -> bool:
+        """Tell whether something should be shown now; then there is nothing to show for a while."""
+        now = time.perf_counter()
+        if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
+            return False
+        self._refreshed = now
+        return True
+
+    @property
+    def _elapsed(self) -> float:
+        """The seconds up to what is shown now; never zero."""
+        return max(self._refreshed - self._started, 1e-9)
+
+    def _show(self, **figures: Any) -> None:
+        self._progress.update(self._task, **figures)
+        self._progress.refresh()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -44,8 +72,7 @@ class RunProgress(_Bar):
     """A bar on the standard error, shown only if that is a terminal and `visible`."""
 
     def __init__(self, num_requests: int | None, *, visible: bool) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
+        super().__init__(
             TextColumn("requests"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -53,32 +80,24 @@ class RunProgress(_Bar):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=console,
-            disable=not visible or not console.is_terminal,
-            auto_refresh=False,
-            transient=True,
+            total=num_requests,
+            visible=visible,
+            rates="",
         )
-        self._task = self._progress.add_task("", total=num_requests, rates="")
-        self._started = self._refreshed = time.perf_counter()
 
     def update(self, num_finished: int, num_steps: int) -> None:
         """Show where the run stands; most calls return at once."""
-        now = time.perf_counter()
-        if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
-            return
-        self._refreshed = now
-        elapsed = max(now - self._started, 1e-9)
-        rates = f"{num_finished / elapsed:,.0f} requests/s  {num_steps / elapsed:,.0f} steps/s"
-        self._progress.update(self._task, completed=num_finished, rates=rates)
-        self._progress.refresh()
+        if self._is_due():
+            elapsed = self._elapsed
+            rates = f"{num_finished / elapsed:,.0f} requests/s  {num_steps / elapsed:,.0f} steps/s"
+            self._show(completed=num_finished, rates=rates)
 
 
 class CheckProgress(_Bar):
     """A bar on the standard error, shown only if that is a terminal, `visible`, and it takes a while."""
 
     def __init__(self, num_bytes: int, *, visible: bool) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
+        super().__init__(
             TextColumn("checked"),
             BarColumn(),
             DownloadColumn(),
@@ -86,22 +105,14 @@ class CheckProgress(_Bar):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=console,
-            disable=not visible or not console.is_terminal,
-            auto_refresh=False,
-            transient=True,
+            total=num_bytes,
+            visible=visible,
         )
-        self._task = self._progress.add_task("", total=num_bytes)
-        self._refreshed = time.perf_counter()
 
     def update(self, num_read: int) -> None:
         """Show how many bytes were read so far; most calls return at once."""
-        now = time.perf_counter()
-        if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
-            return
-        self._refreshed = now
-        self._progress.update(self._task, completed=num_read)
-        self._progress.refresh()
+        if self._is_due():
+            self._show(completed=num_read)
 
 
 class ExploreProgress(_Bar):
@@ -111,28 +122,14 @@ class ExploreProgress(_Bar):
     """
 
     def __init__(self, *, visible: bool) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not visible or not console.is_terminal,
-            auto_refresh=False,
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=None)
-        self._started = self._refreshed = time.perf_counter()
+        super().__init__(TextColumn("{task.description}"), TimeElapsedColumn(), total=None, visible=visible)
 
     def update(self, found: SearchProgress) -> None:
         """Show how far the search is; most calls return at once."""
-        now = time.perf_counter()
-        if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
-            return
-        self._refreshed = now
-        elapsed = max(now - self._started, 1e-9)
-        text = (
-            f"depth {found.depth}  {found.num_states:,} states  {found.num_to_expand:,} left in level  "
-            f"{found.num_expanded / elapsed:,.0f} states/s  {found.num_moves / elapsed:,.0f} moves/s"
-        )
-        self._progress.update(self._task, description=text)
-        self._progress.refresh()
+        if self._is_due():
+            elapsed = self._elapsed
+            text = (
+                f"depth {found.depth}  {found.num_states:,} states  {found.num_to_expand:,} left in level  "
+                f"{found.num_expanded / elapsed:,.0f} states/s  {found.num_moves / elapsed:,.0f} moves/s"
+            )
+            self._show(description=text)

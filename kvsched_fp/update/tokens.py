@@ -37,7 +37,7 @@ from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache.coordinator import cache_full_blocks, num_cached_tokens
-from kvsched_fp.kvcache.hashing import extend_block_hashes
+from kvsched_fp.kvcache.naming import hash_new_blocks
 from kvsched_fp.outputs import SchedulerOutput, make_engine_output
 from kvsched_fp.progress import PrefillStats, Progress, RequestEvent, known_tokens
 from kvsched_fp.request import FINISH_REASONS, Request, RequestStatus
@@ -98,7 +98,7 @@ def take_in_row(
         num_stale_tokens,
         num_placeholders,
         output_token_ids,
-        _hash_new_blocks(results.config, request, progress, output_token_ids),
+        _extend_hashes(results.config, request, progress, output_token_ids),
         metrics,
         grammar,
     )
@@ -168,10 +168,10 @@ def _accept(
     return grammar, Stop(RequestStatus.FINISHED_ERROR, None if stop is None else stop.reason)
 
 
-def _hash_new_blocks(
+def _extend_hashes(
     config: SchedulerConfig, request: Request, progress: Progress, output_token_ids: PVector[int]
 ) -> tuple[BlockHash, ...]:
-    """Extend the hashes by the blocks that are full now [U-TOK-05]."""
+    """Extend the hashes by the blocks that are full now, which few rows have [U-TOK-05]."""
     if not config.enable_prefix_caching:
         return progress.block_hashes
     num_tokens = len(request.prompt_token_ids) + len(output_token_ids)
@@ -179,16 +179,8 @@ def _hash_new_blocks(
     if num_tokens - num_hashed_tokens < config.block_size:
         return progress.block_hashes
     grown = attrs.evolve(progress, output_token_ids=output_token_ids)
-    return extend_block_hashes(
-        config.block_hasher,
-        progress.block_hashes,
-        known_tokens(request, grown, num_hashed_tokens, num_tokens),
-        num_hashed_tokens,
-        config.block_size,
-        request.cache_salt,
-        request.lora,
-        config.num_hash_lookahead_tokens,
-    )
+    new_token_ids = known_tokens(request, grown, num_hashed_tokens, num_tokens)
+    return hash_new_blocks(config, request, progress.block_hashes, new_token_ids)
 
 
 def _cache_settled_blocks(results: Results, request: Request, progress: Progress) -> None:

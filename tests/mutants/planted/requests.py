@@ -132,8 +132,8 @@ REQUESTS = (
     ),
     Mutant(
         name="a prompt is hashed without a cache",
-        module=_LIFECYCLE,
-        old="    if not config.enable_prefix_caching:\n        return ()\n",
+        module="kvsched_fp.kvcache.naming",
+        old="    if not config.enable_prefix_caching:\n        return block_hashes\n",
         new="",
         stands_for="What the configuration turns off is done all the same.",
         killers=("INV-HASH-01",),
