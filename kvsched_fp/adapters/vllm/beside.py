@@ -18,6 +18,7 @@ from kvsched_fp.adapters.vllm.compare import (
     is_same_token_map,
     is_same_told,
 )
+from kvsched_fp.adapters.vllm.counters import find_different_counter
 from kvsched_fp.adapters.vllm.feeding import read_vllm_request
 from kvsched_fp.adapters.vllm.grammars import RejectingGrammar
 from kvsched_fp.adapters.vllm.history import History
@@ -43,7 +44,7 @@ from kvsched_fp.machine import Outcome, step
 from kvsched_fp.outputs import Emitted, PrefixCacheStats, SchedulerOutput
 from kvsched_fp.queues import WaitingQueue
 from kvsched_fp.request import Request
-from kvsched_fp.state import SchedulerState, initial_state, num_waiting_requests
+from kvsched_fp.state import SchedulerState, initial_state
 from kvsched_fp.trace.codec import Told, what_was_told
 from kvsched_fp.trace.difference import Difference, first_difference
 from kvsched_fp.trace.divergence import NUM_LAST_EVENTS, describe
@@ -246,35 +247,21 @@ class Beside:
             return first_difference(running, after.running, "running")
         compare_running = find_moved_request if isinstance(event, Schedule) else find_different_request
         request = compare_running(real.running, after)
-        if request is None:
-            chosen = [*self._front_of(real.waiting), *self._front_of(real.kv_holding_waiting)]
-            request = find_different_request([*chosen, *self._next_of_sweep()], after)
+        if request is None and len(real.requests) > len(running):
+            waiting = [*self._front_of(real.waiting), *self._front_of(real.kv_holding_waiting)]
+            request = find_different_request([*waiting, *self._next_of_sweep()], after)
         if request is not None:
             return _in_request(request, after)
-        pairs = [
-            ("num_waiting", len(real.waiting) + len(real.kv_holding_waiting), num_waiting_requests(after)),
-            ("num_waiting_for_input", real.num_waiting_for_streaming_input, after.num_waiting_for_input),
-            ("grammar_errors", tuple(real.grammar_compile_error_reqs), tuple(after.grammar_errors)),
-            ("num_deferred", len(real.deferred_waiting), len(after.deferred)),
-            ("num_requests", len(real.requests), len(after.requests)),
-            (
-                "num_free_blocks",
-                real.kv_cache_manager.block_pool.get_num_free_blocks(),
-                after.kv.pool.num_free_blocks,
-            ),
-            ("current_step", real.current_step, after.current_step),
-            ("pause_state", real.pause_state.name, after.pause_state.name),
-            *((name, getattr(real, name), getattr(after, name)) for name in STATE_FIELDS),
-        ]
-        for path, left, right in pairs:
-            if left != right:
-                return Difference(path, left, right)
-        return self._compare_queue("waiting", real.waiting, after.waiting) or self._compare_queue(
-            "kv_holding_waiting", real.kv_holding_waiting, after.kv_holding_waiting
+        return (
+            find_different_counter(real, after)
+            or self._compare_queue("waiting", real.waiting, after.waiting)
+            or self._compare_queue("kv_holding_waiting", real.kv_holding_waiting, after.kv_holding_waiting)
         )
 
     def _compare_queue(self, name: str, real: Any, ours: WaitingQueue) -> Difference | None:
         """Compare the front of a waiting queue."""
+        if not real and not ours:
+            return None
         theirs = tuple([request.request_id for request in self._front_of(real)])
         front = tuple(islice(ours, len(theirs)))
         return None if front == theirs else first_difference(theirs, front, name)
@@ -288,8 +275,6 @@ class Beside:
     def _next_of_sweep(self) -> list[VllmRequest]:
         """Give the next requests of a round through all."""
         requests = self.real.requests
-        if len(requests) == len(self.real.running):
-            return []
         chosen = list(islice(self._sweep, NUM_WAITING_COMPARED))
         if not chosen:
             self._sweep = iter(list(requests.values()))

@@ -4,23 +4,21 @@ Nothing here says where they differ; that is found out from the values that `rec
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput as VllmSchedulerOutput
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
-from kvsched_fp.adapters.vllm.pairings import STATUSES, to_block_ids
+from kvsched_fp.adapters.vllm.pairings import SCHEDULER_STATS, STATUSES, to_block_ids
 from kvsched_fp.adapters.vllm.recorded import (
-    read_emitted,
     read_engine_output,
     read_output,
     read_prefill_stats,
     sorted_sets,
 )
 from kvsched_fp.ids import RequestId, StepId
-from kvsched_fp.outputs import Emitted, SchedulerOutput
+from kvsched_fp.outputs import ClientOutputs, Emitted, SchedulerOutput
 from kvsched_fp.progress import Progress
 from kvsched_fp.request import Request, RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -85,25 +83,20 @@ def is_same_told(real: Mapping[int, EngineCoreOutputs], ours: Emitted, time: flo
                 continue
             if read_engine_output(output, time) != our_output:
                 return False
-    # Without the outputs, little is left.
-    stripped = read_emitted(_strip(real), (), time)
-    return _without_outputs(stripped) == _without_outputs(sorted_sets(ours))
+    return all(_is_same_rest(real[client], told) for client, told in ours.clients.items())
 
 
-def _strip(real: Mapping[int, EngineCoreOutputs]) -> Mapping[int, EngineCoreOutputs]:
-    return {
-        client: EngineCoreOutputs(
-            finished_requests=told.finished_requests, scheduler_stats=told.scheduler_stats
-        )
-        for client, told in real.items()
-    }
-
-
-def _without_outputs(emitted: Emitted) -> list[Any]:
-    return [
-        (client, told.finished_request_ids, told.scheduler_stats)
-        for client, told in emitted.clients.items()
-    ]
+def _is_same_rest(real: EngineCoreOutputs, ours: ClientOutputs) -> bool:
+    """Tell whether a client gets the same besides the outputs."""
+    finished, stats, our_stats = real.finished_requests, real.scheduler_stats, ours.scheduler_stats
+    if finished is not None or ours.finished_request_ids is not None:
+        if finished is None or ours.finished_request_ids is None:
+            return False
+        if finished != set(ours.finished_request_ids):
+            return False
+    if stats is None or our_stats is None:
+        return stats is our_stats
+    return SCHEDULER_STATS.agree(stats, our_stats)
 
 
 def find_different_request(requests: Iterable[VllmRequest], state: SchedulerState) -> VllmRequest | None:

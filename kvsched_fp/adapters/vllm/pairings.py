@@ -238,6 +238,7 @@ SCHEDULER_STATS = Pairing(
         "prefix_cache_stats",
         PREFIX_CACHE_STATS.to_ours,
         PREFIX_CACHE_STATS.to_theirs,
+        PREFIX_CACHE_STATS.agree,
     ),
     Pair(
         "spec_decoding_stats",

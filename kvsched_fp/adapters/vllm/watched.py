@@ -138,6 +138,7 @@ class WatchedScheduler(Scheduler):  # type: ignore[misc]  # untyped where vLLM i
         self.structured_output_manager: Any
         self._answers_due: deque[VllmSchedulerOutput] = deque()
         self._without_grammar: dict[str, VllmRequest] = {}
+        self._with_grammar: set[str] = set()
         self._is_inside = False
         self._error_order: tuple[str, ...] = ()
         self._time: float | None = None
@@ -154,7 +155,10 @@ class WatchedScheduler(Scheduler):  # type: ignore[misc]  # untyped where vLLM i
         """Let the real scheduler work, whose own calls are no events; give what it asks of grammars."""
         manager = self.structured_output_manager
         tap = ManagerTap(manager)
-        self._is_inside, self._time, self.structured_output_manager = True, None, tap
+        self._is_inside, self._time = True, None
+        self._with_grammar &= self.requests.keys()
+        if self._with_grammar:  # the real scheduler asks for every row, and only theirs are of interest
+            self.structured_output_manager = tap
         try:
             yield tap
         finally:
@@ -312,6 +316,8 @@ class WatchedScheduler(Scheduler):  # type: ignore[misc]  # untyped where vLLM i
         is_new = request.request_id not in self.requests
         with self._inside():
             super().add_request(request)
+        if asked.needs_grammar:
+            self._with_grammar.add(request.request_id)
         if is_new and self.log_stats:
             self._note_time(request.events[-1].timestamp)
         if is_new and asked.needs_grammar:

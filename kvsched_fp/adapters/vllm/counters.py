@@ -1,0 +1,62 @@
+"""The counters that both sides keep. All are read at once, since they are compared after every call."""
+
+from itertools import starmap
+from operator import attrgetter
+from typing import Any
+
+from vllm.v1.core.sched.interface import PauseState as VllmPauseState
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from kvsched_fp.adapters.vllm.assignments import STATE_FIELDS
+from kvsched_fp.events import PauseState
+from kvsched_fp.state import SchedulerState, num_waiting_requests
+from kvsched_fp.trace.difference import Difference, first_difference
+
+_PLAIN = {
+    "current_step": ("current_step", "current_step"),
+    "num_waiting_for_input": ("num_waiting_for_streaming_input", "num_waiting_for_input"),
+    "num_free_blocks": (
+        "kv_cache_manager.block_pool.free_block_queue.num_free_blocks",
+        "kv.pool.num_free_blocks",
+    ),
+    **{name: (name, name) for name in STATE_FIELDS},
+}
+"""What can be read off, by its name in a report: where the real scheduler has it, and the state."""
+
+_NAMES = (*_PLAIN, "num_requests", "num_waiting", "num_deferred", "grammar_errors", "pause_state")
+
+_PAUSE_STATES = {state: PauseState[state.name] for state in VllmPauseState}
+
+_read_theirs = attrgetter(*[theirs for theirs, _ in _PLAIN.values()])
+_read_ours = attrgetter(*[ours for _, ours in _PLAIN.values()])
+
+
+def find_different_counter(real: Scheduler, state: SchedulerState) -> Difference | None:
+    """Give the first counter that differs, or None."""
+    theirs, ours = _theirs(real), _ours(state)
+    if theirs == ours:
+        return None
+    triples = zip(theirs, ours, _NAMES, strict=True)
+    return next(filter(None, starmap(first_difference, triples)))
+
+
+def _theirs(real: Scheduler) -> tuple[Any, ...]:
+    return (
+        *_read_theirs(real),
+        len(real.requests),
+        len(real.waiting) + len(real.kv_holding_waiting),
+        len(real.deferred_waiting),
+        tuple(real.grammar_compile_error_reqs),
+        _PAUSE_STATES[real.pause_state],
+    )
+
+
+def _ours(state: SchedulerState) -> tuple[Any, ...]:
+    return (
+        *_read_ours(state),
+        len(state.requests),
+        num_waiting_requests(state),
+        len(state.deferred),
+        tuple(state.grammar_errors),
+        state.pause_state,
+    )
