@@ -8,13 +8,11 @@ function that made it, and the state that it was made from is never changed [M-S
 
 from typing import Any
 
-import attrs
-
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import OpenKVCache
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.progress import Progress, RequestEvent, RequestEventType
-from kvsched_fp.state import SchedulerState
+from kvsched_fp.state import SchedulerState, evolve_state
 
 
 class OpenState:
@@ -100,4 +98,4 @@ class OpenState:
             "preempted_request_ids": tuple(self.preempted_request_ids),
         }
         fields.update(changes)
-        return attrs.evolve(self._before, **fields)
+        return evolve_state(self._before, **fields)

@@ -96,7 +96,7 @@ class OpenIntVector(dict[int, "array[int]"]):
         chunks = list(self._frozen.chunks)
         for chunk_number, thawed in self.items():
             chunks[chunk_number] = thawed.tobytes()
-        return IntVector(tuple(chunks), self._frozen.length)
+        return _make_int_vector(tuple(chunks), self._frozen.length)
 
 
 @attrs.frozen

@@ -59,7 +59,7 @@ Grown: TypeAlias = tuple[IntVector, tuple[BlockId, ...]]
 """The blocks of a table, and those of them, at the end, that were taken just now."""
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class KVCache:
     """The KV cache memory as a value."""
 
@@ -78,6 +78,9 @@ class KVCache:
         if tables is None:
             return None
         return tuple(as_block_ids(table.block_ids) for table in tables)
+
+
+_make_kv_cache = quick_constructor(KVCache)
 
 
 def as_block_ids(block_ids: Iterable[int]) -> tuple[BlockId, ...]:
@@ -119,7 +122,7 @@ class OpenKVCache:
 
     def close(self) -> KVCache:
         """Freeze into a value. The transient must not be used afterwards."""
-        return KVCache(self.pool.close(), self.tables.finish(), tuple(self.events), self.stats)
+        return _make_kv_cache(self.pool.close(), self.tables.finish(), tuple(self.events), self.stats)
 
 
 def find_longest_cache_hit(kv: OpenKVCache, block_hashes: Sequence[BlockHash], num_tokens: int) -> BlockIds:
