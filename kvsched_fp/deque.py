@@ -24,11 +24,11 @@ class Deque(Generic[T]):
     _chunks: tuple[tuple[T, ...], ...] = ()
     """The elements, at most `CHUNK_SIZE` to a chunk; no chunk is empty, and any two neighbours have more
     elements than fit into one."""
-    _length: int = 0
-    """How many elements; follows from the chunks."""
+    length: int = 0
+    """How many elements; follows from the chunks, and is asked for in every step."""
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[T]:
         chunks = self._chunks
@@ -37,7 +37,7 @@ class Deque(Generic[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Deque):
             return NotImplemented
-        if self._length != other._length:
+        if self.length != other.length:
             return False
         return self._chunks == other._chunks or tuple(self) == tuple(other)
 
@@ -57,7 +57,7 @@ class Deque(Generic[T]):
     def popleft(self) -> "Deque[T]":
         """Leave the first element out; raises `IndexError` if there is none."""
         chunks = self._chunks
-        first, length = chunks[0], self._length - 1
+        first, length = chunks[0], self.length - 1
         if len(first) == 1:
             return Deque(chunks[1:], length)
         if len(chunks) > 1 and len(first) + len(chunks[1]) == CHUNK_SIZE + 1:
@@ -66,7 +66,7 @@ class Deque(Generic[T]):
 
     def append(self, element: T) -> "Deque[T]":
         """Put one element at the back."""
-        chunks, length = self._chunks, self._length + 1
+        chunks, length = self._chunks, self.length + 1
         if chunks and len(chunks[-1]) < CHUNK_SIZE:
             return Deque((*chunks[:-1], (*chunks[-1], element)), length)
         return Deque((*chunks, (element,)), length)
@@ -76,7 +76,7 @@ class Deque(Generic[T]):
         front, chunks = tuple(elements), self._chunks
         if not front:
             return self
-        length = self._length + len(front)
+        length = self.length + len(front)
         if chunks and (len(front) + len(chunks[0])) <= CHUNK_SIZE:
             return Deque((front + chunks[0], *chunks[1:]), length)
         return Deque(_cut(front) + chunks, length)

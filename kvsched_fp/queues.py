@@ -78,7 +78,7 @@ class FCFSQueue:
     """Front to back."""
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return self.entries.length
 
     def __iter__(self) -> Iterator[RequestId]:
         return map(_request_id, self.entries)

@@ -51,10 +51,10 @@ class OpenState:
         # Ids in the order in which things happened, each once: an id may be used again and end again.
         self.finished_request_ids = dict.fromkeys(state.finished_request_ids)
         self.preempted_request_ids = dict.fromkeys(state.preempted_request_ids)
-        self.grammar_errors = dict(state.grammar_errors)
+        self.grammar_errors = state.grammar_errors.thaw()
         self.num_waiting_for_input = state.num_waiting_for_input
         self.time = time
-        self.finished_by_client: dict[int, tuple[RequestId, ...]] = dict(state.finished_by_client)
+        self.finished_by_client = state.finished_by_client.thaw()
 
     @property
     def num_waiting(self) -> int:

@@ -99,7 +99,6 @@ class OpenKVCache:
     __slots__ = (
         "config",
         "events",
-        "key_suffixes",
         "new_block_ids",
         "no_block_ids",
         "num_reprefillable_tokens",
@@ -115,8 +114,8 @@ class OpenKVCache:
         self.events: list[KVCacheEvent] = list(kv.pending_events)
         self.stats = kv.prefix_cache_stats
         # Per group, the blocks handed out in this call, if they are to be zeroed.
-        self.new_block_ids: list[list[BlockId]] = [[] for _ in config.kv_cache_groups]
-        self.key_suffixes = [key_suffix(index) for index in range(len(config.kv_cache_groups))]
+        groups = config.kv_cache_groups if config.needs_kv_cache_zeroing else ()
+        self.new_block_ids: list[list[BlockId]] = [[] for _ in groups]
         self.num_reprefillable_tokens = config.num_reprefillable_tokens
         self.no_block_ids: BlockIds = ((),) * len(config.kv_cache_groups)
 
@@ -212,7 +211,7 @@ def _cache_blocks(
     hashes = progress.block_hashes[start:end]
     if not hashes:
         return
-    suffix = kv.key_suffixes[group_index]
+    suffix = key_suffix(group_index)
     keys: list[BlockKey] = [block_hash + suffix for block_hash in hashes]  # type: ignore[misc]
     first_taken = block_ids.length - len(taken)
     if start >= first_taken:  # which spares unpacking them again
