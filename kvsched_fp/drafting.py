@@ -25,9 +25,9 @@ from kvsched_fp.events import UpdateDrafts, UpdateDraftsInFlight
 from kvsched_fp.grammar import GrammarError, strip_padding
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.progress import Progress
+from kvsched_fp.progress import Progress, evolve_progress
 from kvsched_fp.request import MAX_TOKEN_ID, Request, RequestStatus, canvas_width
-from kvsched_fp.state import SchedulerState
+from kvsched_fp.state import SchedulerState, evolve_state
 
 PADDING = -1
 """Stands where there is no draft."""
@@ -57,8 +57,8 @@ def update_drafts(
         kept: tuple[int, ...] = ()
         if keeps_ahead or _has_its_last_token(progress):
             kept = _kept_for_next_step(config, request, progress, drafts)
-        progress_of[request_id] = attrs.evolve(progress, spec_token_ids=kept)
-    return attrs.evolve(state, progress=progress_of.finish())
+        progress_of[request_id] = evolve_progress(progress, spec_token_ids=kept)
+    return evolve_state(state, progress=progress_of.finish())
 
 
 def _has_its_last_token(progress: Progress) -> bool:
@@ -107,7 +107,7 @@ def update_drafts_in_flight(
         num_invalid_spec_tokens=OrderedMap.adopt(num_invalid),
     )
     in_flight = (*state.in_flight[:index], replaced, *state.in_flight[index + 1 :])
-    return attrs.evolve(state, in_flight=in_flight)
+    return evolve_state(state, in_flight=in_flight)
 
 
 def _find_in_flight(state: SchedulerState, step_id: StepId) -> int:

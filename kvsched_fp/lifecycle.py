@@ -28,8 +28,6 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `finish_requests`
 
 from collections.abc import Iterable
 
-import attrs
-
 from kvsched_fp.config import Quirk, RunnerType, SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.events import (
@@ -46,11 +44,11 @@ from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache import coordinator
 from kvsched_fp.kvcache.naming import hash_new_blocks
-from kvsched_fp.progress import Chunk, Progress, RequestEventType, RequestSpecDecodeMetrics
+from kvsched_fp.progress import Chunk, Progress, RequestEventType, RequestSpecDecodeMetrics, evolve_progress
 from kvsched_fp.release import end_request, preempt_request
 from kvsched_fp.request import Request, RequestStatus, move
 from kvsched_fp.sessions import begin_chunk, enqueue
-from kvsched_fp.state import SchedulerState, live_request_ids
+from kvsched_fp.state import SchedulerState, evolve_state, live_request_ids
 from kvsched_fp.transient import OpenState
 
 
@@ -100,7 +98,7 @@ def _let_in(open_state: OpenState, request: Request, num_added: int) -> None:
     )
     events = open_state.with_event(progress, RequestEventType.QUEUED)
     open_state.requests[request_id] = request
-    open_state.progress[request_id] = attrs.evolve(progress, events=events)
+    open_state.progress[request_id] = evolve_progress(progress, events=events)
     open_state.add_numbers[request_id] = num_added
     enqueue(open_state, request_id)
 
@@ -115,7 +113,7 @@ def _take_chunk(open_state: OpenState, request: Request) -> None:
     if progress.chunks[-1:] == (None,):
         raise InvalidEvent("request_id", request_id, "nothing more: this session got its end")
     if progress.status is not RequestStatus.WAITING_FOR_INPUT:
-        open_state.progress[request_id] = attrs.evolve(progress, chunks=(*progress.chunks, chunk))
+        open_state.progress[request_id] = evolve_progress(progress, chunks=(*progress.chunks, chunk))
     elif chunk is not None:
         begin_chunk(open_state, request_id, chunk)
     else:
@@ -195,14 +193,14 @@ def _answer_grammar(
     waits = progress is not None and progress.status is RequestStatus.WAITING_FOR_GRAMMAR
     if progress is None or not waits or progress.grammar is not None:
         raise InvalidEvent("request_id", request_id, "a request that waits for its grammar")
-    answered = attrs.evolve(progress, grammar=answer)
-    return attrs.evolve(state, progress=state.progress.set(request_id, answered))
+    answered = evolve_progress(progress, grammar=answer)
+    return evolve_state(state, progress=state.progress.set(request_id, answered))
 
 
 def set_pause_state(state: SchedulerState, pause_state: PauseState) -> SchedulerState:
     """Pause, or go on [M-LIFE-03]. Raises `InvalidEvent` for anything but a `PauseState`."""
     check_pause_state("pause_state", pause_state)
-    return attrs.evolve(state, pause_state=pause_state)
+    return evolve_state(state, pause_state=pause_state)
 
 
 def reset_prefix_cache(
@@ -218,7 +216,7 @@ def reset_prefix_cache(
     if reset_running_requests:
         state = _preempt_all(state, time)
     kv, done = coordinator.reset_prefix_cache(state.kv, state.config)
-    return attrs.evolve(state, kv=kv), done
+    return evolve_state(state, kv=kv), done
 
 
 def _preempt_all(state: SchedulerState, time: float) -> SchedulerState:

@@ -44,6 +44,10 @@ class OrderedMap(Mapping[K, V]):
         """Give the value of a key, or `default`."""
         return self._items.get(key, default)
 
+    def thaw(self) -> dict[K, V]:
+        """Give the items in a dict, which the caller may change."""
+        return self._items.copy()
+
     def keys(self) -> KeysView[K]:
         """Give the keys, in order."""
         return self._items.keys()

@@ -14,7 +14,7 @@ from pyrsistent import PVector, pvector
 
 from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import BlockHash
-from kvsched_fp.records import quick_constructor
+from kvsched_fp.records import quick_constructor, quick_evolver
 from kvsched_fp.request import Request, RequestStatus, SamplingParams
 
 
@@ -266,6 +266,8 @@ class Progress:
 
 
 _make_progress = quick_constructor(Progress)
+evolve_progress = quick_evolver(Progress)
+"""Copy a `Progress` with the fields changed that are given by name."""
 
 
 def num_known_tokens(request: Request, progress: Progress) -> int:

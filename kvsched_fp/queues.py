@@ -13,12 +13,13 @@ observable, its order is, so the value here is the sorted order.
 
 import bisect
 from collections.abc import Collection, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple, Protocol, Self
 
 import attrs
-from pyrsistent import PDeque, pdeque
 
 from kvsched_fp.config import SchedulingPolicy
+from kvsched_fp.deque import Deque, make_deque
 from kvsched_fp.ids import RequestId
 from kvsched_fp.request import Request
 
@@ -29,6 +30,9 @@ class QueueEntry(NamedTuple):
     priority: int
     arrival_time: float
     request_id: RequestId
+
+
+_request_id: "attrgetter[RequestId]" = attrgetter("request_id")
 
 
 def queue_entry(request: Request) -> QueueEntry:
@@ -70,14 +74,14 @@ class WaitingQueue(Protocol):
 class FCFSQueue:
     """First come, first served [M-QUE-01, M-QUE-03]."""
 
-    entries: PDeque[QueueEntry] = pdeque()
+    entries: Deque[QueueEntry] = Deque()
     """Front to back."""
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return self.entries.length
 
     def __iter__(self) -> Iterator[RequestId]:
-        return (entry.request_id for entry in self.entries)
+        return map(_request_id, self.entries)
 
     def peek(self) -> RequestId:
         """Give the first id."""
@@ -93,11 +97,12 @@ class FCFSQueue:
 
     def put_back(self, entries: Sequence[QueueEntry]) -> "FCFSQueue":
         """Put `entries` at the front, in their order."""
-        return FCFSQueue(self.entries.extendleft(reversed(entries)))
+        return FCFSQueue(self.entries.prepend(entries))
 
     def remove(self, request_ids: Collection[RequestId]) -> "FCFSQueue":
         """Take requests out. Cost: the length of the queue."""
-        return FCFSQueue(pdeque(entry for entry in self.entries if entry.request_id not in request_ids))
+        remaining = [entry for entry in self.entries if entry.request_id not in request_ids]
+        return self if len(remaining) == len(self) else FCFSQueue(make_deque(remaining))
 
 
 @attrs.frozen
@@ -111,7 +116,7 @@ class PriorityQueue:
         return len(self.entries)
 
     def __iter__(self) -> Iterator[RequestId]:
-        return (entry.request_id for entry in self.entries)
+        return map(_request_id, self.entries)
 
     def peek(self) -> RequestId:
         """Give the first id."""
@@ -134,7 +139,8 @@ class PriorityQueue:
 
     def remove(self, request_ids: Collection[RequestId]) -> "PriorityQueue":
         """Take requests out. Cost: the length of the queue."""
-        return PriorityQueue(tuple(entry for entry in self.entries if entry.request_id not in request_ids))
+        remaining = [entry for entry in self.entries if entry.request_id not in request_ids]
+        return self if len(remaining) == len(self) else PriorityQueue(tuple(remaining))
 
 
 def make_queue(policy: SchedulingPolicy) -> WaitingQueue:

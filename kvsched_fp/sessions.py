@@ -31,7 +31,7 @@ from pyrsistent import pvector
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.naming import hash_new_blocks
-from kvsched_fp.progress import Chunk, RequestEventType, known_tokens, num_known_tokens
+from kvsched_fp.progress import Chunk, RequestEventType, evolve_progress, known_tokens, num_known_tokens
 from kvsched_fp.queues import queue_entry
 from kvsched_fp.release import end_request
 from kvsched_fp.request import RequestStatus, move
@@ -56,7 +56,7 @@ def end_or_continue(
     if num_computed_tokens < 0:
         allowed = "no more tokens behind the stop of a session than it has computed"
         raise InvalidEvent("sampled_token_ids", request_id, allowed)
-    progress = attrs.evolve(
+    progress = evolve_progress(
         progress,
         num_computed_tokens=num_computed_tokens,
         spec_token_ids=(),
@@ -67,11 +67,11 @@ def end_or_continue(
     )  # [M-SESS-04, M-SESS-06]
     if not progress.chunks:
         status = move(progress.status, RequestStatus.WAITING_FOR_INPUT)
-        open_state.progress[request_id] = attrs.evolve(progress, status=status)
+        open_state.progress[request_id] = evolve_progress(progress, status=status)
         open_state.num_waiting_for_input += 1
         return True
     chunk, *rest = progress.chunks
-    open_state.progress[request_id] = attrs.evolve(progress, chunks=tuple(rest))
+    open_state.progress[request_id] = evolve_progress(progress, chunks=tuple(rest))
     assert chunk is not None
     begin_chunk(open_state, request_id, chunk)
     return True
@@ -107,7 +107,7 @@ def begin_chunk(open_state: OpenState, request_id: RequestId, chunk: Chunk) -> N
     if progress.status is RequestStatus.WAITING_FOR_INPUT:
         open_state.num_waiting_for_input -= 1
     open_state.requests[request_id] = request
-    open_state.progress[request_id] = attrs.evolve(
+    open_state.progress[request_id] = evolve_progress(
         progress,
         status=move(progress.status, RequestStatus.WAITING),
         output_token_ids=pvector(),
@@ -121,7 +121,7 @@ def renew_hashes(open_state: OpenState, request_id: RequestId) -> None:
     request, progress = open_state.requests[request_id], open_state.progress[request_id]
     known = known_tokens(request, progress, 0, num_known_tokens(request, progress))
     block_hashes = hash_new_blocks(open_state.config, request, (), known)
-    open_state.progress[request_id] = attrs.evolve(progress, block_hashes=block_hashes)
+    open_state.progress[request_id] = evolve_progress(progress, block_hashes=block_hashes)
 
 
 def enqueue(open_state: OpenState, request_id: RequestId) -> None:

@@ -22,10 +22,11 @@ from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import Emitted, SchedulerOutput
 from kvsched_fp.progress import Progress
 from kvsched_fp.queues import WaitingQueue, make_queue
+from kvsched_fp.records import quick_evolver
 from kvsched_fp.request import Request
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, weakref_slot=False)
 class SchedulerState:
     """Everything that a scheduler knows between two calls [M-STATE-01, M-STATE-02, M-STATE-03]."""
 
@@ -76,6 +77,10 @@ class SchedulerState:
     """Preempted since the last step, in that order."""
     prev_step_request_ids: frozenset[RequestId] = frozenset()
     """Ids in the last step's batch; kept only for the V1 output shape. For look-up only."""
+
+
+evolve_state = quick_evolver(SchedulerState)
+"""Copy a state with the fields changed that are given by name."""
 
 
 def initial_state(config: SchedulerConfig) -> SchedulerState:

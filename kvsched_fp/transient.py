@@ -8,13 +8,11 @@ function that made it, and the state that it was made from is never changed [M-S
 
 from typing import Any
 
-import attrs
-
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import OpenKVCache
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.progress import Progress, RequestEvent, RequestEventType
-from kvsched_fp.state import SchedulerState
+from kvsched_fp.state import SchedulerState, evolve_state
 
 
 class OpenState:
@@ -53,10 +51,10 @@ class OpenState:
         # Ids in the order in which things happened, each once: an id may be used again and end again.
         self.finished_request_ids = dict.fromkeys(state.finished_request_ids)
         self.preempted_request_ids = dict.fromkeys(state.preempted_request_ids)
-        self.grammar_errors = dict(state.grammar_errors)
+        self.grammar_errors = state.grammar_errors.thaw()
         self.num_waiting_for_input = state.num_waiting_for_input
         self.time = time
-        self.finished_by_client: dict[int, tuple[RequestId, ...]] = dict(state.finished_by_client)
+        self.finished_by_client = state.finished_by_client.thaw()
 
     @property
     def num_waiting(self) -> int:
@@ -100,4 +98,4 @@ class OpenState:
             "preempted_request_ids": tuple(self.preempted_request_ids),
         }
         fields.update(changes)
-        return attrs.evolve(self._before, **fields)
+        return evolve_state(self._before, **fields)

@@ -14,9 +14,9 @@ ids.
 """
 
 import hashlib
-import itertools
 import marshal
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from kvsched_fp.events import PauseState
@@ -62,9 +62,10 @@ class Canonicalizer:
         state = situation.state
         live = sorted(state.requests, key=state.add_numbers.__getitem__)
         number = {request_id: index for index, request_id in enumerate(live)}
+        deferred = set(state.deferred) if len(state.deferred) else ()
         return (
             situation.num_to_come,
-            tuple([self._request(state, request_id) for request_id in live]),
+            tuple([self._request(state, request_id, deferred) for request_id in live]),
             tuple([number[request_id] for request_id in state.running]),
             _places(state.waiting, number),
             _places(state.kv_holding_waiting, number),
@@ -91,7 +92,9 @@ class Canonicalizer:
             tuple([(client, len(ids)) for client, ids in told_finished.items()]) if told_finished else (),
         )
 
-    def _request(self, state: SchedulerState, request_id: RequestId) -> Form:
+    def _request(
+        self, state: SchedulerState, request_id: RequestId, deferred: Container[RequestId]
+    ) -> Form:
         """Give all about one live request but its place and its blocks."""
         request, progress = state.requests[request_id], state.progress[request_id]
         num_stale = progress.num_stale_output_tokens
@@ -112,7 +115,7 @@ class Canonicalizer:
             # The next step decodes it if it is not before this one.
             max(0, progress.next_decode_eligible_step - state.current_step - 1),
             _grammar_number(progress),
-            request_id in state.deferred,
+            request_id in deferred,
             request_id in state.prev_step_request_ids,
             _session(request.prompt_token_ids, progress) if request.resumable else (),
         )
@@ -139,36 +142,36 @@ class Canonicalizer:
     def _memory(self, state: SchedulerState, live: list[RequestId]) -> Form:
         """Give the block tables, the pool and the prefix index, with the blocks renamed."""
         pool, tables_of = state.kv.pool, state.kv.tables
-        following = integers(pool.next_free)
-        tables = [
-            [(list(table.block_ids), table.num_cached_blocks) for table in tables_of.get(request_id, ())]
-            for request_id in live
-        ]
         # Indexed by block id; the last entry stands for `NOT_FREE`, which is -1.
         names = [_GONE] * (pool.num_blocks + 2)
         order = [int(NULL_BLOCK)]
         names[NULL_BLOCK] = 0
-        for block_ids, _ in itertools.chain.from_iterable(tables):
-            for block_id in block_ids:
-                if names[block_id] == _GONE:
-                    names[block_id] = len(order)
-                    order.append(block_id)
-        _name_free(pool, following, names, order)
-        return (
+        tables = [
             tuple(
                 [
-                    tuple([(tuple([names[block_id] for block_id in ids]), cached) for ids, cached in held])
-                    for held in tables
+                    (_name_held(integers(table.block_ids), names, order), table.num_cached_blocks)
+                    for table in tables_of.get(request_id, ())
                 ]
-            ),
-            len(tables_of),
-            _columns(pool, following, names, order),
-        )
+            )
+            for request_id in live
+        ]
+        following = integers(pool.next_free)
+        _name_free(pool, following, names, order)
+        return tuple(tables), len(tables_of), _columns(pool, following, names, order)
 
 
 def _places(queue: WaitingQueue, number: Mapping[RequestId, int]) -> Form:
     """Give who waits, in order; going through an empty queue takes longer than asking whether it is."""
     return tuple([number[request_id] for request_id in queue]) if len(queue) else ()
+
+
+def _name_held(block_ids: list[int], names: list[int], order: list[int]) -> Form:
+    """Name the blocks of a table that have no name yet; give the names of all of them."""
+    for block_id in block_ids:
+        if names[block_id] == _GONE:
+            names[block_id] = len(order)
+            order.append(block_id)
+    return tuple([names[block_id] for block_id in block_ids])
 
 
 def _name_free(pool: BlockPool, following: list[int], names: list[int], order: list[int]) -> None:
@@ -190,18 +193,18 @@ def _name_free(pool: BlockPool, following: list[int], names: list[int], order: l
 def _columns(pool: BlockPool, following: list[int], names: list[int], order: list[int]) -> Form:
     """Give the columns of the pool in the order of the new names, and the prefix index."""
     preceding, counts = integers(pool.prev_free), integers(pool.ref_counts)
-    keys = objects(pool.keys)
-    places = [*order, pool.num_blocks]
+    # One call in C takes all elements of a column, in the order of the names; the links have one more.
+    of_blocks, of_links = itemgetter(*order), itemgetter(*order, pool.num_blocks)
     index = []
     for key, blocks in sorted(pool.cached.items()) if pool.cached else ():
         ids = blocks if isinstance(blocks, tuple) else (blocks,)
         index.append((key, tuple([names[block_id] for block_id in ids])))
     return (
         pool.num_free_blocks,
-        tuple([names[following[block_id]] for block_id in places]),
-        tuple([names[preceding[block_id]] for block_id in places]),
-        tuple([counts[block_id] for block_id in order]),
-        tuple([keys[block_id] for block_id in order]),
+        itemgetter(*of_links(following))(names),
+        itemgetter(*of_links(preceding))(names),
+        of_blocks(counts),
+        of_blocks(objects(pool.keys)),
         tuple(index),
     )
 

@@ -27,7 +27,7 @@ from kvsched_fp.events import (
 from kvsched_fp.explore.situation import Answers, Situation
 from kvsched_fp.explore.world import GRAMMAR, PLAIN, STOP, World
 from kvsched_fp.grammar import strip_padding
-from kvsched_fp.ids import RequestId
+from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.machine import Outcome
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.request import RequestStatus
@@ -57,6 +57,8 @@ class Moves:
             state: [SetPauseState(to) for to in (PauseState.UNPAUSED, *world.pauses) if to is not state]
             for state in PauseState
         }
+        # By step and rows that sample, which are few: the same come back in many situations.
+        self._answers: dict[tuple[StepId, Answers], list[Update]] = {}
         self._endings = ((PLAIN,), (STOP,)) if world.stops else ((PLAIN,),)
 
     def enabled(self, situation: Situation) -> list[Event]:
@@ -91,11 +93,17 @@ class Moves:
             kind = self.kind_of[request_id]
             yield AddRequest(self.world.make_input(kind, request_id, is_end=num_left == 1))
 
-    def _updates(self, situation: Situation) -> Iterator[Event]:
+    def _updates(self, situation: Situation) -> list[Update]:
         """Give every answer to the oldest step in flight."""
         progress = situation.state.progress
-        rows = [row for row in situation.answers[0] if row[0] in progress]
+        rows = tuple([row for row in situation.answers[0] if row[0] in progress])
         step_id = situation.state.in_flight[0].step_id
+        updates = self._answers.get((step_id, rows))
+        if updates is None:
+            updates = self._answers[step_id, rows] = list(self._make_updates(step_id, rows))
+        return updates
+
+    def _make_updates(self, step_id: StepId, rows: Answers) -> Iterator[Update]:
         for tokens in itertools.product(*[self._row_tokens(most) for _, most in rows]):
             sampled = {request_id: ids for (request_id, _), ids in zip(rows, tokens, strict=True)}
             yield Update(StepResult(step_id=step_id, sampled_token_ids=sampled))

@@ -27,9 +27,9 @@ class StandstillFinder:
         The engine plans a step and takes in its answer; if nobody was in the step and the form is the same,
         every further step does the same. While a step is in flight, its answer is the engine's own event.
         """
-        if event != _SCHEDULE or before.state.in_flight or not isinstance(outcome, SchedulerOutput):
+        if not isinstance(outcome, SchedulerOutput) or outcome.num_scheduled_tokens:
             return None
-        if outcome.num_scheduled_tokens:
+        if event != _SCHEDULE or before.state.in_flight:
             return None
         answer = Update(StepResult(step_id=outcome.step_id))
         answered, _ = self._moves.follow(after, answer, self._step)

@@ -14,12 +14,14 @@ T = TypeVar("T")
 
 def integers(vector: IntVector) -> list[int]:
     """Unpack a vector of integers."""
-    return array("i", b"".join(vector.chunks)).tolist()
+    chunks = vector.chunks
+    return array("i", chunks[0] if len(chunks) == 1 else b"".join(chunks)).tolist()
 
 
 def objects(vector: ObjectVector[T]) -> list[T]:
     """Unpack a vector of anything."""
-    return list(chain.from_iterable(vector.chunks))
+    chunks = vector.chunks
+    return list(chunks[0] if len(chunks) == 1 else chain.from_iterable(chunks))
 
 
 def blocks_under(

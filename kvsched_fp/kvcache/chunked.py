@@ -82,7 +82,6 @@ class OpenIntVector(dict[int, "array[int]"]):
     __slots__ = ("_frozen",)
 
     def __init__(self, vector: IntVector) -> None:
-        super().__init__()
         self._frozen = vector
 
     def __missing__(self, chunk_number: int) -> "array[int]":
@@ -96,7 +95,7 @@ class OpenIntVector(dict[int, "array[int]"]):
         chunks = list(self._frozen.chunks)
         for chunk_number, thawed in self.items():
             chunks[chunk_number] = thawed.tobytes()
-        return IntVector(tuple(chunks), self._frozen.length)
+        return _make_int_vector(tuple(chunks), self._frozen.length)
 
 
 @attrs.frozen
@@ -119,7 +118,6 @@ class OpenObjectVector(dict[int, list[T]]):
     __slots__ = ("_frozen",)
 
     def __init__(self, vector: ObjectVector[T]) -> None:
-        super().__init__()
         self._frozen = vector
 
     def __missing__(self, chunk_number: int) -> list[T]:

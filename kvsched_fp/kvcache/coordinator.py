@@ -59,7 +59,7 @@ Grown: TypeAlias = tuple[IntVector, tuple[BlockId, ...]]
 """The blocks of a table, and those of them, at the end, that were taken just now."""
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class KVCache:
     """The KV cache memory as a value."""
 
@@ -80,6 +80,9 @@ class KVCache:
         return tuple(as_block_ids(table.block_ids) for table in tables)
 
 
+_make_kv_cache = quick_constructor(KVCache)
+
+
 def as_block_ids(block_ids: Iterable[int]) -> tuple[BlockId, ...]:
     """Give unpacked integers their name back."""
     return tuple(block_ids)  # type: ignore[arg-type]  # a cast would cost a call, in every row
@@ -96,7 +99,6 @@ class OpenKVCache:
     __slots__ = (
         "config",
         "events",
-        "key_suffixes",
         "new_block_ids",
         "no_block_ids",
         "num_reprefillable_tokens",
@@ -112,14 +114,14 @@ class OpenKVCache:
         self.events: list[KVCacheEvent] = list(kv.pending_events)
         self.stats = kv.prefix_cache_stats
         # Per group, the blocks handed out in this call, if they are to be zeroed.
-        self.new_block_ids: list[list[BlockId]] = [[] for _ in config.kv_cache_groups]
-        self.key_suffixes = [key_suffix(index) for index in range(len(config.kv_cache_groups))]
+        groups = config.kv_cache_groups if config.needs_kv_cache_zeroing else ()
+        self.new_block_ids: list[list[BlockId]] = [[] for _ in groups]
         self.num_reprefillable_tokens = config.num_reprefillable_tokens
         self.no_block_ids: BlockIds = ((),) * len(config.kv_cache_groups)
 
     def close(self) -> KVCache:
         """Freeze into a value. The transient must not be used afterwards."""
-        return KVCache(self.pool.close(), self.tables.finish(), tuple(self.events), self.stats)
+        return _make_kv_cache(self.pool.close(), self.tables.finish(), tuple(self.events), self.stats)
 
 
 def find_longest_cache_hit(kv: OpenKVCache, block_hashes: Sequence[BlockHash], num_tokens: int) -> BlockIds:
@@ -209,7 +211,7 @@ def _cache_blocks(
     hashes = progress.block_hashes[start:end]
     if not hashes:
         return
-    suffix = kv.key_suffixes[group_index]
+    suffix = key_suffix(group_index)
     keys: list[BlockKey] = [block_hash + suffix for block_hash in hashes]  # type: ignore[misc]
     first_taken = block_ids.length - len(taken)
     if start >= first_taken:  # which spares unpacking them again

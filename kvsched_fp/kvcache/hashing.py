@@ -17,6 +17,7 @@ Upstream: `v1/core/kv_cache_utils.py::hash_block_tokens`, `generate_block_hash_e
 `get_request_block_hasher`.
 """
 
+import functools
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -115,6 +116,7 @@ def make_block_keys(block_hashes: Iterable[BlockHash], group_index: int) -> Iter
     return cast("Iterator[BlockKey]", (block_hash + suffix for block_hash in block_hashes))
 
 
+@functools.cache
 def key_suffix(group_index: int) -> bytes:
     """Give what stands behind the hash in the keys of a group."""
     return group_index.to_bytes(4, "big")

@@ -74,6 +74,8 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
         return opened.close()
 
     def _merged(self) -> dict[K, V]:
+        if len(self._layers) == 1 and len(self._layers[0]) == self._length:
+            return self._layers[0]  # type: ignore[return-value]  # then nothing is hidden
         merged: dict[K, Any] = {}
         for layer in self._layers:
             merged.update(layer)
@@ -85,14 +87,13 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
 class OpenLayeredMap(Generic[K, V]):
     """The transient of a `LayeredMap`, alive within one call."""
 
-    __slots__ = ("_before", "_changes", "_keys", "_length", "_newest_first")
+    __slots__ = ("_before", "_changes", "_length", "_newest_first")
 
     def __init__(self, before: LayeredMap[K, V]) -> None:
         self._before = before
         self._changes: dict[K, V | None] = {}
         self._newest_first = (self._changes, *reversed(before._layers))
-        self._keys = [layer.keys() for layer in self._newest_first]
-        self._length = len(before)
+        self._length = before._length
 
     def get(self, key: K) -> V | None:
         """Give the value of `key`, or None."""
@@ -115,8 +116,8 @@ class OpenLayeredMap(Generic[K, V]):
 
         Much cheaper than one by one, and nearly always possible.
         """
-        for keys in self._keys:
-            if not keys.isdisjoint(entries):
+        for layer in self._newest_first:
+            if not layer.keys().isdisjoint(entries):
                 return False
         self._changes.update(entries)
         self._length += len(entries)

@@ -41,6 +41,7 @@ from kvsched_fp.kvcache.chunked import (
     make_object_vector,
 )
 from kvsched_fp.kvcache.layered import LayeredMap, OpenLayeredMap
+from kvsched_fp.records import quick_constructor
 
 NULL_BLOCK = BlockId(0)
 NOT_FREE = -1
@@ -54,7 +55,7 @@ class BlockLookup(Protocol):
         ...
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class BlockPool:
     """All blocks of one KV cache memory."""
 
@@ -94,6 +95,9 @@ class BlockPool:
         return order
 
 
+_make_block_pool = quick_constructor(BlockPool)
+
+
 def make_pool(num_blocks: int) -> BlockPool:
     """Make a pool of `num_blocks` blocks in id order, the null block taken out [K-POOL-01]."""
     last = num_blocks - 1
@@ -128,9 +132,19 @@ def _usage(num_blocks: int, num_free_blocks: int) -> float:
 class OpenPool:
     """The transient of a `BlockPool`, alive within one call."""
 
-    __slots__ = ("_cached", "_keys", "_next", "_num_blocks", "_prev", "_ref_counts", "num_free_blocks")
+    __slots__ = (
+        "_before",
+        "_cached",
+        "_keys",
+        "_next",
+        "_num_blocks",
+        "_prev",
+        "_ref_counts",
+        "num_free_blocks",
+    )
 
     def __init__(self, pool: BlockPool) -> None:
+        self._before = pool
         self._num_blocks = pool.num_blocks
         self.num_free_blocks = pool.num_free_blocks
         self._next = OpenIntVector(pool.next_free)
@@ -141,14 +155,17 @@ class OpenPool:
 
     def close(self) -> BlockPool:
         """Freeze into a value. The transient must not be used afterwards."""
-        return BlockPool(
+        cached = self._cached.close()
+        if not (self._ref_counts or self._keys) and cached is self._before.cached:
+            return self._before
+        return _make_block_pool(
             self._num_blocks,
             self.num_free_blocks,
             self._next.close(),
             self._prev.close(),
             self._ref_counts.close(),
             self._keys.close(),
-            self._cached.close(),
+            cached,
         )
 
     @property

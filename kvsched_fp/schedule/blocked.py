@@ -9,9 +9,8 @@ Rules
 Upstream: `v1/core/sched/scheduler.py::Scheduler._handle_blocked_waiting_request`.
 """
 
-import attrs
-
 from kvsched_fp.grammar import GrammarError
+from kvsched_fp.progress import evolve_progress
 from kvsched_fp.request import Request, RequestStatus, move
 from kvsched_fp.transient import OpenState
 
@@ -26,5 +25,5 @@ def unblock(open_state: OpenState, request: Request) -> bool:
         if grammar is None or isinstance(grammar, GrammarError):
             return False
         status = move(progress.status, RequestStatus.WAITING)
-        open_state.progress[request.request_id] = attrs.evolve(progress, status=status)
+        open_state.progress[request.request_id] = evolve_progress(progress, status=status)
     return progress.status is not RequestStatus.WAITING_FOR_INPUT  # [S-BLOCK-02]

@@ -10,10 +10,8 @@ Rules
 Upstream: `v1/core/sched/diffusion_scheduler.py::DiffusionAsyncScheduler.schedule`.
 """
 
-import attrs
-
 from kvsched_fp.config import RunnerType
-from kvsched_fp.progress import Progress
+from kvsched_fp.progress import Progress, evolve_progress
 from kvsched_fp.request import Request, canvas_width
 from kvsched_fp.schedule.plan import Plan
 
@@ -28,7 +26,7 @@ def prepare_canvases(plan: Plan) -> None:
         next_step = progress.next_decode_eligible_step
         if is_sure_to_end(request, progress, plan.config.num_spec_tokens):
             next_step = max(next_step, plan.current_step + 1)
-        plan.progress[request_id] = attrs.evolve(
+        plan.progress[request_id] = evolve_progress(
             progress,
             spec_token_ids=progress.spec_token_ids[:width],  # [S-CANVAS-01]
             next_decode_eligible_step=next_step,

@@ -31,14 +31,12 @@ Upstream: the waiting loop of `v1/core/sched/scheduler.py::Scheduler.schedule`,
 
 import enum
 
-import attrs
-
 from kvsched_fp.config import RunnerType
 from kvsched_fp.events import PauseState
 from kvsched_fp.kvcache.allocation import admit_slots
 from kvsched_fp.kvcache.coordinator import find_longest_cache_hit
 from kvsched_fp.outputs import BlockIds
-from kvsched_fp.progress import PrefillStats, Progress, RequestEventType, num_known_tokens
+from kvsched_fp.progress import PrefillStats, Progress, RequestEventType, evolve_progress, num_known_tokens
 from kvsched_fp.queues import QueueEntry, queue_entry
 from kvsched_fp.request import Request, RequestStatus, move
 from kvsched_fp.schedule.blocked import unblock
@@ -123,7 +121,8 @@ def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
     num_known = num_known_tokens(request, progress)
     hit = _look_up(plan, request, progress)
     num_computed_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
-    progress = attrs.evolve(progress, prefill_stats=_prefill_stats(request, progress, num_computed_tokens))
+    stats = _prefill_stats(request, progress, num_computed_tokens)
+    progress = evolve_progress(progress, prefill_stats=stats)
     plan.progress[request.request_id] = progress
     decided = _num_new_tokens(plan, num_known, num_computed_tokens)
     if isinstance(decided, str):
@@ -219,7 +218,7 @@ def _start(plan: Plan, request: Request, progress: Progress, num_computed_tokens
     plan.use_lora(request)
     resumed = progress.status is RequestStatus.PREEMPTED
     (plan.scheduled_resumed if resumed else plan.scheduled_new).append(request_id)
-    plan.progress[request_id] = attrs.evolve(
+    plan.progress[request_id] = evolve_progress(
         progress,
         status=move(progress.status, RequestStatus.RUNNING),
         num_computed_tokens=num_computed_tokens,

@@ -63,6 +63,8 @@ def _move_stopped(results: Results) -> None:
 
 def _end_without_grammar(results: Results) -> None:
     """End the requests that cannot have their grammar [U-STEP-05]."""
+    if not results.grammar_errors:
+        return
     errors, results.grammar_errors = results.grammar_errors, {}
     live = [request_id for request_id in errors if request_id in results.requests]
     results.remove_from_queues(set(live))

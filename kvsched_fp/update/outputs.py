@@ -12,8 +12,6 @@ Rules
 Upstream: the tail of `v1/core/sched/scheduler.py::Scheduler.update_from_output`, `make_stats`.
 """
 
-import attrs
-
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import ClientOutputs, Emitted, PrefixCacheStats, SchedulerStats
 from kvsched_fp.update.results import Results
@@ -21,15 +19,22 @@ from kvsched_fp.update.results import Results
 
 def take_emitted(results: Results) -> Emitted:
     """Collect what is to be told, and forget it [U-OUT-01]."""
-    clients = {client: ClientOutputs(tuple(outs)) for client, outs in results.outputs.items()}
-    for client, request_ids in results.finished_by_client.items():
-        told = clients.get(client, ClientOutputs())
-        clients[client] = attrs.evolve(told, finished_request_ids=request_ids)  # [U-OUT-02]
-    results.finished_by_client = {}
+    outputs, finished = results.outputs, results.finished_by_client
+    told = list(dict.fromkeys([*outputs, *finished]))  # [U-OUT-02]
+    first = next(iter(told), 0)
+    stats = None
     if results.config.log_stats:
-        first = next(iter(clients), 0)
-        told = clients.get(first, ClientOutputs())
-        clients[first] = attrs.evolve(told, scheduler_stats=_take_stats(results))  # [U-OUT-03]
+        told = told or [first]
+        stats = _take_stats(results)
+    clients = {
+        client: ClientOutputs(
+            tuple(outputs.get(client, ())),
+            finished.get(client),
+            stats if client == first else None,  # [U-OUT-03]
+        )
+        for client in told
+    }
+    results.finished_by_client = {}
     kv_events = tuple(results.kv.events)
     results.kv.events.clear()  # [U-OUT-04]
     return Emitted(OrderedMap.adopt(clients), kv_events)

@@ -23,7 +23,8 @@ class Results(OpenState):
         super().__init__(state, time)
         self.in_flight = state.in_flight
         self.step_id = state.in_flight[0].step_id
-        self.drafted = dict(state.in_flight[0].scheduled_spec_token_ids)  # a plain one is asked faster
+        drafted = state.in_flight[0].scheduled_spec_token_ids
+        self.drafted = drafted.thaw()  # a plain dict is asked faster
         self.outputs: dict[int, list[EngineOutput]] = {}
         self.stopped: set[RequestId] = set()
         self.continuing: list[RequestId] = []  # sessions among them that go on, in the order of the batch

@@ -39,7 +39,7 @@ from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache.coordinator import cache_full_blocks, num_cached_tokens
 from kvsched_fp.kvcache.naming import hash_new_blocks
 from kvsched_fp.outputs import SchedulerOutput, make_engine_output
-from kvsched_fp.progress import PrefillStats, Progress, RequestEvent, known_tokens
+from kvsched_fp.progress import PrefillStats, Progress, RequestEvent, evolve_progress, known_tokens
 from kvsched_fp.request import FINISH_REASONS, Request, RequestStatus
 from kvsched_fp.sessions import end_or_continue
 from kvsched_fp.update.drafts import take_back_rejected
@@ -178,7 +178,7 @@ def _extend_hashes(
     num_hashed_tokens = len(progress.block_hashes) * config.block_size
     if num_tokens - num_hashed_tokens < config.block_size:
         return progress.block_hashes
-    grown = attrs.evolve(progress, output_token_ids=output_token_ids)
+    grown = evolve_progress(progress, output_token_ids=output_token_ids)
     new_token_ids = known_tokens(request, grown, num_hashed_tokens, num_tokens)
     return hash_new_blocks(config, request, progress.block_hashes, new_token_ids)
 
@@ -229,7 +229,7 @@ def _leave(
         return ()
     results.continuing.append(request_id)
     progress = results.progress[request_id]
-    results.progress[request_id] = attrs.evolve(progress, events=())
+    results.progress[request_id] = evolve_progress(progress, events=())
     return progress.events
 
 

@@ -10,15 +10,17 @@ import random
 import time
 import timeit
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 from immutables import Map
-from pyrsistent import pmap, pvector
+from pyrsistent import pdeque, pmap, pvector
 
+from kvsched_fp.deque import Deque
 from kvsched_fp.kvcache.chunked import MASK, SHIFT, OpenIntVector, make_int_vector
 from kvsched_fp.kvcache.layered import LayeredMap, OpenLayeredMap
 from kvsched_fp.progress import Progress
-from kvsched_fp.records import quick_constructor
+from kvsched_fp.records import quick_constructor, quick_evolver
 
 NUM_OPERATIONS = 256
 NUM_BLOCKS = 32_000
@@ -117,12 +119,31 @@ def time_prefix_indexes() -> None:
         print(f"{'enter and remove a key, ' + name:44}{spent / NUM_STEPS / NUM_OPERATIONS * 1e6:8.3f}")
 
 
+def time_deques() -> None:
+    """Compare the queues: each entry goes in at the back and out at the front, beside 10,000 others."""
+    for name, empty in (("pdeque", pdeque()), ("deque", Deque[int]())):
+        full = empty
+        for number in range(10_000):
+            full = full.append(number)
+
+        def go_through(queue: Any = full) -> None:
+            for number in range(NUM_OPERATIONS):
+                queue = queue.append(number).popleft()
+
+        report(f"{name} in and out", go_through)
+        few = empty.append(1).append(2)
+        report(f"{name} walk over two", lambda few=few: [list(few) for _ in range(NUM_OPERATIONS)])
+
+
 def time_records() -> None:
-    """Compare the two ways to construct a frozen record of ten fields."""
+    """Compare the ways to construct a frozen record of twenty fields, and to change one of them."""
     make = quick_constructor(Progress)
     values = attrs.astuple(Progress(), recurse=False)
     report("frozen record", lambda: [Progress(*values) for _ in range(NUM_OPERATIONS)])
     report("frozen record, quickly", lambda: [make(*values) for _ in range(NUM_OPERATIONS)])
+    evolve, record = quick_evolver(Progress), Progress()
+    report("attrs.evolve", lambda: [attrs.evolve(record, events=()) for _ in range(NUM_OPERATIONS)])
+    report("evolve quickly", lambda: [evolve(record, events=()) for _ in range(NUM_OPERATIONS)])
 
 
 def time_collections() -> None:
@@ -149,5 +170,6 @@ if __name__ == "__main__":
     time_maps()
     time_columns()
     time_prefix_indexes()
+    time_deques()
     time_records()
     time_collections()

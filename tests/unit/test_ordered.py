@@ -67,6 +67,16 @@ def test_cannot_be_changed() -> None:
     assert 1 == mapping["a"]
 
 
+def test_thawed_items_are_a_copy() -> None:
+    """What is done to the dict does not show in the mapping."""
+    mapping = OrderedMap({"a": 1})
+    thawed = mapping.thaw()
+    thawed["b"] = 2
+
+    assert {"a": 1, "b": 2} == thawed
+    assert OrderedMap({"a": 1}) == mapping
+
+
 def test_missing_key_is_an_error() -> None:
     """A look-up of a key that is not there raises KeyError, as a dict does."""
     with pytest.raises(KeyError):

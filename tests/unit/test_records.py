@@ -5,7 +5,7 @@ import pytest
 
 from kvsched_fp.outputs import EngineOutput, make_engine_output
 from kvsched_fp.progress import Progress
-from kvsched_fp.records import quick_constructor
+from kvsched_fp.records import quick_constructor, quick_evolver
 from kvsched_fp.request import RequestStatus
 
 
@@ -42,6 +42,25 @@ def test_every_field_is_asked_for() -> None:
     """There are no defaults on the quick way."""
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'"):
         quick_constructor(Point)(1)
+
+
+def test_changed_record_is_an_ordinary_one() -> None:
+    """The fields that are named change, the others stay, and the record that was copied is as before."""
+    before = Point(1, 2)
+    changed = quick_evolver(Point)(before, y=3)
+
+    assert type(changed) is Point
+    assert Point(1, 3) == changed
+    assert hash(Point(1, 3)) == hash(changed)
+    assert Point(1, 2) == before
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        changed.y = 5  # type: ignore[misc]
+
+
+def test_change_of_no_field_is_refused() -> None:
+    """A name that is misspelt does not get lost."""
+    with pytest.raises(AttributeError, match="z"):
+        quick_evolver(Point)(Point(1), z=3)
 
 
 def test_record_that_checks_its_fields_is_refused() -> None:

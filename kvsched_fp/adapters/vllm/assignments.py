@@ -9,12 +9,12 @@ from operator import attrgetter
 from typing import Any, cast
 
 import attrs
-from pyrsistent import pdeque
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request as VllmRequest
 
 from kvsched_fp.adapters.vllm.requests import to_sampling_params
 from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
+from kvsched_fp.deque import make_deque
 from kvsched_fp.errors import InvalidConfig, InvalidEvent
 from kvsched_fp.ids import RequestId
 from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry, WaitingQueue, queue_entry
@@ -143,4 +143,6 @@ def _replace(state: SchedulerState, queue: WaitingQueue, entry: QueueEntry, name
             "no change while it waits among others: the reference's heap would be left out of order",
         )
     replaced = [entry if old.request_id == entry.request_id else old for old in entries]
-    return FCFSQueue(pdeque(replaced)) if isinstance(queue, FCFSQueue) else PriorityQueue(tuple(replaced))
+    if isinstance(queue, FCFSQueue):
+        return FCFSQueue(make_deque(replaced))
+    return PriorityQueue(tuple(replaced))

@@ -1,13 +1,10 @@
 """Who may enter the batch from the waiting queues."""
 
-from collections.abc import Iterator
-
 from kvsched_fp.config import RunnerType
 from kvsched_fp.events import PauseState, Schedule
 from kvsched_fp.grammar import GrammarError
-from kvsched_fp.ids import BlockKey, RequestId
+from kvsched_fp.ids import BlockKey
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.queues import FCFSQueue, WaitingQueue
 from kvsched_fp.request import RequestStatus
 
 
@@ -73,7 +70,7 @@ def _nobody_overtakes(step: Step) -> str | None:
     if not missing:
         return None
     for queue in (step.before.kv_holding_waiting, step.before.waiting):
-        for request_id in _front_to_back(queue):
+        for request_id in queue:
             if request_id in missing:
                 missing.remove(request_id)
                 if not missing:
@@ -229,7 +226,7 @@ def _hopeless_are_noticed(step: Step) -> str | None:
     if not missing or not step.before.deferred:
         return None
     for queue in (step.before.kv_holding_waiting, step.before.waiting):
-        for request_id in _front_to_back(queue):
+        for request_id in queue:
             missing.discard(request_id)
             if not missing:
                 return None
@@ -237,17 +234,6 @@ def _hopeless_are_noticed(step: Step) -> str | None:
             if isinstance(grammar, GrammarError) and request_id not in step.after.grammar_errors:
                 return f"request {request_id} cannot have its grammar, and nobody is told"
     return None
-
-
-def _front_to_back(queue: WaitingQueue) -> Iterator[RequestId]:
-    """Go through a queue lazily: iterating a deque turns its whole back around first."""
-    if not isinstance(queue, FCFSQueue):
-        yield from queue
-        return
-    entries = queue.entries
-    while entries:
-        yield entries.left.request_id
-        entries = entries.popleft()
 
 
 INVARIANTS: tuple[StepInvariant, ...] = (

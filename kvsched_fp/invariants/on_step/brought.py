@@ -1,6 +1,5 @@
 """What the result of a step says about one row, as the predicates on results read it."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvsched_fp.config import RunnerType
@@ -47,7 +46,6 @@ def ends_without_tokens(step: Step, request_id: RequestId, earlier: Progress) ->
     return request_id in step.event.result.pooled_request_ids
 
 
-def told(step: Step) -> Iterator[tuple[int, tuple[EngineOutput, ...]]]:
+def told(step: Step) -> list[tuple[int, tuple[EngineOutput, ...]]]:
     """Give per client what it is told."""
-    for client_index, client in step.after.emitted.clients.items():
-        yield client_index, client.outputs
+    return [(client_index, client.outputs) for client_index, client in step.after.emitted.clients.items()]

@@ -80,6 +80,8 @@ def _sessions_go_on(step: Step) -> str | None:
         may_go_on = before.requests[request_id].resumable and earlier.chunks[:1] != (None,)
         if (request_id in step.went_on) != (may_go_on and reason is not FinishReason.ERROR):
             return f"request {request_id} stopped with {reason}, goes on: {request_id in step.went_on}"
+    if not step.went_on:
+        return None
     for request_id in step.went_on:
         status, chunks = after.progress[request_id].status, before.progress[request_id].chunks
         goes_on_with = RequestStatus.WAITING if chunks else RequestStatus.WAITING_FOR_INPUT

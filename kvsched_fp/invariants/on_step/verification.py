@@ -52,19 +52,19 @@ def _statistics_add_up(step: Step) -> str | None:
     Update,
 )
 def _metrics_count_verifications(step: Step) -> str | None:
-    config, verified = step.before.config, _verified(step)
-    level = config.spec_decode_metrics
+    level = step.before.config.spec_decode_metrics
     stopped = {
         output.request_id: output.spec_decode_metrics for _, outputs in told(step) for output in outputs
     }
+    if level is SpecDecodeMetricsLevel.NONE:
+        return f"metrics are told: {stopped}" if any(stopped.values()) else None
+    verified = _verified(step)
     stops = {
         output.request_id
         for _, outputs in told(step)
         for output in outputs
         if output.finish_reason is not None and output.error is None
     }
-    if level is SpecDecodeMetricsLevel.NONE:
-        return f"metrics are told: {stopped}" if any(stopped.values()) else None
     for request_id, _, _, earlier, progress, _ in step.rows:
         if earlier is None:
             continue
@@ -80,6 +80,8 @@ def _metrics_count_verifications(step: Step) -> str | None:
 
 def _verified(step: Step) -> dict[RequestId, tuple[int, int]]:
     """Count per row that verified drafts those that the grammar allows, and the accepted ones."""
+    if not step.output.scheduled_spec_token_ids:
+        return {}
     num_invalid = step.output.num_invalid_spec_tokens or OrderedMap[RequestId, int]()
     verified = {}
     for request_id in step.output.scheduled_spec_token_ids:

@@ -146,12 +146,11 @@ ADMISSION = (
     Mutant(
         name="a failed admission leaves a mark",
         module=_WAITING,
-        old="    progress = attrs.evolve(progress, prefill_stats="
-        "_prefill_stats(request, progress, num_computed_tokens))\n    plan.progress[request.request_id] ="
-        " progress\n",
-        new="    progress = attrs.evolve(progress, prefill_stats="
-        "_prefill_stats(request, progress, num_computed_tokens))\n    plan.progress[request.request_id] ="
-        " attrs.evolve(progress, num_computed_tokens=num_computed_tokens)\n",
+        old="    progress = evolve_progress(progress, prefill_stats=stats)\n"
+        "    plan.progress[request.request_id] = progress\n",
+        new="    progress = evolve_progress(progress, prefill_stats=stats)\n"
+        "    plan.progress[request.request_id] = evolve_progress("
+        "progress, num_computed_tokens=num_computed_tokens)\n",
         stands_for="A request is changed while it is examined, then does not fit, and keeps the change.",
         report="vllm-project/vllm PR #31857, of which this is the kind",
         killers=("INV-KEEP-03",),

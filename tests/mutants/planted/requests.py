@@ -13,8 +13,8 @@ REQUESTS = (
     Mutant(
         name="a victim goes to the back",
         module=_QUEUES,
-        old="return FCFSQueue(self.entries.extendleft(reversed(entries)))",
-        new="return FCFSQueue(self.entries.extend(entries))",
+        old="return FCFSQueue(self.entries.prepend(entries))",
+        new="return FCFSQueue(make_deque([*self.entries, *entries]))",
         stands_for="First come, first served: who was preempted waits behind all who came later.",
         report="vllm-project/vllm #41951, the other way round (S14)",
         killers=("INV-QUEUE-09",),
@@ -22,8 +22,8 @@ REQUESTS = (
     Mutant(
         name="who goes back to the front is turned round",
         module=_QUEUES,
-        old="return FCFSQueue(self.entries.extendleft(reversed(entries)))",
-        new="return FCFSQueue(self.entries.extendleft(entries))",
+        old="return FCFSQueue(self.entries.prepend(entries))",
+        new="return FCFSQueue(self.entries.prepend(entries[::-1]))",
         stands_for="Pushing to the front one by one turns the order round.",
         killers=("INV-KEEP-05",),
         features=("grammars",),
@@ -32,7 +32,7 @@ REQUESTS = (
         name="a new request is served first",
         module=_QUEUES,
         old="return FCFSQueue(self.entries.append(entry))",
-        new="return FCFSQueue(self.entries.appendleft(entry))",
+        new="return FCFSQueue(self.entries.prepend([entry]))",
         stands_for="A queue is used as a stack.",
         killers=("INV-ADD-02",),
     ),
@@ -55,10 +55,10 @@ REQUESTS = (
     Mutant(
         name="only the first of several is taken out of a queue",
         module=_QUEUES,
-        old="return FCFSQueue(pdeque(entry for entry in self.entries if entry.request_id not"
-        " in request_ids))",
-        new="return FCFSQueue(pdeque(entry for entry in self.entries"
-        " if entry.request_id not in list(request_ids)[:1]))",
+        old="        remaining = [entry for entry in self.entries if entry.request_id not in request_ids]\n"
+        "        return self if len(remaining) == len(self) else FCFSQueue(make_deque(remaining))",
+        new="        first = list(request_ids)[:1]\n"
+        "        return FCFSQueue(make_deque([it for it in self.entries if it.request_id not in first]))",
         stands_for="Several ids at once are not thought of.",
         killers=("INV-QUEUE-03",),
     ),
@@ -115,16 +115,16 @@ REQUESTS = (
     Mutant(
         name="a pause forgets that capacity is short",
         module=_LIFECYCLE,
-        old="    return attrs.evolve(state, pause_state=pause_state)\n",
-        new="    return attrs.evolve(state, pause_state=pause_state, prefill_capacity_bound=False)\n",
+        old="    return evolve_state(state, pause_state=pause_state)\n",
+        new="    return evolve_state(state, pause_state=pause_state, prefill_capacity_bound=False)\n",
         stands_for="An event changes more than it says.",
         killers=("INV-PAUSE-01",),
     ),
     Mutant(
         name="a second answer about a grammar replaces the first",
         module=_LIFECYCLE,
-        old="    return attrs.evolve(state, progress=state.progress.set(request_id, answered))\n",
-        new="    return attrs.evolve(state, progress=state.progress.set(request_id, answered),"
+        old="    return evolve_state(state, progress=state.progress.set(request_id, answered))\n",
+        new="    return evolve_state(state, progress=state.progress.set(request_id, answered),"
         " deferred=state.deferred.discard(request_id))\n",
         stands_for="An answer lets its request overtake what has not looked at it yet.",
         killers=("INV-ANSWER-01",),
@@ -287,8 +287,8 @@ REQUESTS = (
     Mutant(
         name="input is begun again and again",
         module=_SESSIONS,
-        old="attrs.evolve(progress, chunks=tuple(rest))",
-        new="attrs.evolve(progress, chunks=progress.chunks)",
+        old="evolve_progress(progress, chunks=tuple(rest))",
+        new="evolve_progress(progress, chunks=progress.chunks)",
         stands_for="What was taken out of a store stays in it.",
         killers=("INV-INPUT-03",),
         features=("sessions",),

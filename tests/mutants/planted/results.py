@@ -354,8 +354,8 @@ RESULTS = (
     Mutant(
         name="every client gets the statistics",
         module=_OUTPUTS,
-        old="        first = next(iter(clients), 0)\n",
-        new="        first = max(clients, default=0)\n",
+        old="    first = next(iter(told), 0)\n",
+        new="    first = max(told, default=0)\n",
         stands_for="The figures go to somebody else than the first client.",
         killers=("INV-RESULT-10",),
     ),
