@@ -68,6 +68,9 @@ class Quirk(enum.Enum):
     OLDEST_OF_EQUALS_GIVES_WAY = "oldest_of_equals_gives_way"
     """D-10: of requests that are equal by priority and arrival, the one that has run longest is the victim.
     Without: the one that has run shortest."""
+    OUTGROWS_MODEL_LEN = "outgrows_model_len"
+    """D-11: a session may grow beyond `max_model_len`. Without: input is refused that may not fit when the
+    session comes to it."""
     DRAFTS_BEHIND_UNKNOWN_TOKEN = "drafts_behind_unknown_token"
     """D-14: without asynchronous scheduling, drafts are taken for a request that has a step in flight, or
     waits. Without: they are thrown away."""

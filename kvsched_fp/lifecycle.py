@@ -47,7 +47,7 @@ from kvsched_fp.kvcache.naming import hash_new_blocks
 from kvsched_fp.progress import Chunk, Progress, RequestEventType, RequestSpecDecodeMetrics, evolve_progress
 from kvsched_fp.release import end_request, preempt_request
 from kvsched_fp.request import Request, RequestStatus, move
-from kvsched_fp.sessions import begin_chunk, enqueue
+from kvsched_fp.sessions import begin_chunk, enqueue, require_room
 from kvsched_fp.state import SchedulerState, evolve_state, live_request_ids
 from kvsched_fp.transient import OpenState
 
@@ -57,8 +57,8 @@ def add_request(state: SchedulerState, request: Request, *, time: float = 0.0) -
 
     `time` is put into the events of the request. Raises `InvalidEvent` for an id that is live and no
     session's, or of which something is pending [M-LIFE-05]; a session that got its end marker or has
-    computed more than is kept [M-SESS-02]; a prompt longer than `max_model_len`, a request that the
-    configured model cannot serve, or a `time` that is not finite.
+    computed more than is kept [M-SESS-02], or too little room [M-SESS-09]; a prompt longer than
+    `max_model_len`, a request that the configured model cannot serve, or a `time` that is not finite.
     """
     check_request("request", request)
     check_time("time", time)
@@ -104,7 +104,7 @@ def _let_in(open_state: OpenState, request: Request, num_added: int) -> None:
 
 
 def _take_chunk(open_state: OpenState, request: Request) -> None:
-    """Take the next input of a session, or its end [M-SESS-03]."""
+    """Take the next input of a session, or its end [M-SESS-03, M-SESS-09]."""
     request_id = request.request_id
     progress = open_state.progress[request_id]
     chunk = None
@@ -112,6 +112,9 @@ def _take_chunk(open_state: OpenState, request: Request) -> None:
         chunk = Chunk(request.prompt_token_ids, request.sampling_params, request.arrival_time)
     if progress.chunks[-1:] == (None,):
         raise InvalidEvent("request_id", request_id, "nothing more: this session got its end")
+    config = open_state.config
+    if chunk is not None and Quirk.OUTGROWS_MODEL_LEN not in config.quirks:
+        require_room(config, open_state.requests[request_id], progress, chunk)
     if progress.status is not RequestStatus.WAITING_FOR_INPUT:
         open_state.progress[request_id] = evolve_progress(progress, chunks=(*progress.chunks, chunk))
     elif chunk is not None:

@@ -20,6 +20,9 @@ Rules
 [M-SESS-08] A result cannot stop a session that has computed less than is cut off behind the stop: a late
     one of an earlier request of its id, or more tokens than a row could sample. It is refused, where the
     reference fails an assertion (deviation D-05).
+[M-SESS-09] A session may grow beyond `max_model_len` (deviation D-11). Without that quirk, input is refused
+    where it comes unless it surely fits: behind all that is known if the session waits for it, else behind
+    the longest answers that it may give until then.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `_handle_stopped_request`,
 `_update_request_as_session`, `_enqueue_waiting_request`.
@@ -28,13 +31,21 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler.add_request`, `_handle_stopped_
 import attrs
 from pyrsistent import pvector
 
+from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import InvalidEvent
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.naming import hash_new_blocks
-from kvsched_fp.progress import Chunk, RequestEventType, evolve_progress, known_tokens, num_known_tokens
+from kvsched_fp.progress import (
+    Chunk,
+    Progress,
+    RequestEventType,
+    evolve_progress,
+    known_tokens,
+    num_known_tokens,
+)
 from kvsched_fp.queues import queue_entry
 from kvsched_fp.release import end_request
-from kvsched_fp.request import RequestStatus, move
+from kvsched_fp.request import Request, RequestStatus, SamplingParams, move
 from kvsched_fp.transient import OpenState
 
 
@@ -75,6 +86,37 @@ def end_or_continue(
     assert chunk is not None
     begin_chunk(open_state, request_id, chunk)
     return True
+
+
+def require_room(config: SchedulerConfig, request: Request, progress: Progress, chunk: Chunk) -> None:
+    """Refuse the next input of a session if it may not fit into `max_model_len` [M-SESS-09]."""
+    num_kept = _most_known_tokens(config, request, progress) - 1
+    num_room = config.max_model_len - num_kept
+    if len(chunk.prompt_token_ids) > num_room:
+        raise InvalidEvent(
+            "prompt_token_ids",
+            f"{len(chunk.prompt_token_ids)} tokens",
+            f"at most {max(num_room, 0)} tokens for session {request.request_id!r}, which may keep "
+            f"{num_kept} until then: max_model_len = {config.max_model_len}",
+        )
+
+
+def _most_known_tokens(config: SchedulerConfig, request: Request, progress: Progress) -> int:
+    """Count what may be known of a session at most when it has answered all the input that it has."""
+    if progress.status is RequestStatus.WAITING_FOR_INPUT:
+        return num_known_tokens(request, progress)
+    most = _most_behind_answer(config, request.num_prompt_tokens, request.sampling_params)
+    for chunk in progress.chunks:
+        assert chunk is not None
+        num_prompt_tokens = most - 1 + len(chunk.prompt_token_ids)
+        most = _most_behind_answer(config, num_prompt_tokens, chunk.sampling_params)
+    return most
+
+
+def _most_behind_answer(config: SchedulerConfig, num_prompt_tokens: int, params: SamplingParams) -> int:
+    """Count what is known at most when an answer has stopped, which has at least one token."""
+    longest = max(config.max_model_len, num_prompt_tokens + 1)
+    return min(num_prompt_tokens + params.max_tokens, longest)
 
 
 def begin_chunk(open_state: OpenState, request_id: RequestId, chunk: Chunk) -> None:

@@ -1,10 +1,10 @@
 """When a run checks the invariants, and how many it checked.
 
-| mode      | after every event   | at every n-th event and at the end |
-|-----------|---------------------|------------------------------------|
-| `every`   | all                 |                                    |
-| `sampled` | the cheap ones      | all of the state                   |
-| `off`     |                     |                                    |
+| mode      | after every event                        | at every n-th event and at the end |
+|-----------|------------------------------------------|------------------------------------|
+| `every`   | all                                      |                                    |
+| `sampled` | the cheap ones, and those of a whole run | all of the state                   |
+| `off`     |                                          |                                    |
 
 Cheap ones cost what the event touched; the others walk the whole state.
 """
@@ -14,7 +14,13 @@ from typing import Protocol
 
 from kvsched_fp.errors import InvariantViolation
 from kvsched_fp.events import Event
-from kvsched_fp.invariants import check_cheap, check_full, check_full_step
+from kvsched_fp.invariants import (
+    RunChecker,
+    check_full,
+    check_observed_cheap,
+    check_observed_full,
+    observe,
+)
 from kvsched_fp.machine import Outcome
 from kvsched_fp.state import SchedulerState
 
@@ -64,7 +70,8 @@ class Checker:
         """Invariants checked so far; one that is checked after two events counts twice."""
         self._mode = mode
         self._interval = 1 if mode is CheckMode.EVERY else interval
-        self._check_step = check_full_step if mode is CheckMode.EVERY else check_cheap
+        self._check_step = check_observed_full if mode is CheckMode.EVERY else check_observed_cheap
+        self._run: RunChecker | None = None
         self._num_events = 0
         self._unchecked: Happened | None = None
 
@@ -73,6 +80,9 @@ class Checker:
         if self._mode is CheckMode.OFF:
             return
         self._num_events += 1
+        if self._run is None:
+            self._run = RunChecker(happened.before)
+        seen = observe(happened.before, happened.event, happened.after, happened.outcome)
         try:
             # The state first: in the order of the catalogue, what is told is the first that is broken.
             if self._num_events % self._interval == 0:
@@ -80,9 +90,8 @@ class Checker:
                 self._unchecked = None
             else:
                 self._unchecked = happened
-            self.num_checked += self._check_step(
-                happened.before, happened.event, happened.after, happened.outcome
-            )
+            self.num_checked += self._check_step(seen)
+            self.num_checked += self._run.check_observed(seen)
         except InvariantViolation as violation:
             raise self._located(violation, happened) from violation
 

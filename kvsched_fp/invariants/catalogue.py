@@ -1,8 +1,9 @@
 """The catalogue: every invariant, and the functions that check them.
 
 `check_cheap` is for every step of every run. `check_full` and `check_full_step` are for tests, for model
-checking and for looking at a state from elsewhere. All of them stop at the first invariant that is broken;
-since the order of the catalogue goes from the ground up, that is the one to look at.
+checking and for looking at a state from elsewhere. `run_checker.py` follows a whole run. All of them stop
+at the first invariant that is broken; since the order of the catalogue goes from the ground up, that is the
+one to look at.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +19,8 @@ from kvsched_fp.invariants.entry import (
     StepInvariant,
     observe,
 )
+from kvsched_fp.invariants.evidence import find_evidence
+from kvsched_fp.invariants.on_run import RUN_INVARIANTS
 from kvsched_fp.invariants.on_state import STATE_INVARIANTS
 from kvsched_fp.invariants.on_step import STEP_INVARIANTS
 from kvsched_fp.state import SchedulerState
@@ -25,7 +28,7 @@ from kvsched_fp.state import SchedulerState
 Subject = TypeVar("Subject")
 Checks = tuple[tuple[str, Callable[[Subject], str | None]], ...]
 
-CATALOGUE: tuple[Invariant, ...] = (*STATE_INVARIANTS, *STEP_INVARIANTS)
+CATALOGUE: tuple[Invariant, ...] = (*STATE_INVARIANTS, *STEP_INVARIANTS, *RUN_INVARIANTS)
 """Every invariant, in the order in which they are checked."""
 
 
@@ -34,9 +37,14 @@ def check_cheap(before: SchedulerState, event: Event, after: SchedulerState, out
 
     Raises `InvariantViolation` for the first that is broken.
     """
-    checks = _CHEAP_STEP[type(event)]
-    _check(_CHEAP_STATE, after)
-    _check(checks, observe(before, event, after, outcome))
+    return check_observed_cheap(observe(before, event, after, outcome))
+
+
+def check_observed_cheap(step: Step) -> int:
+    """Do the same for a step that is put together already."""
+    checks = _CHEAP_STEP[type(step.event)]
+    _check(_CHEAP_STATE, step.after)
+    _check(checks, step)
     return len(_CHEAP_STATE) + len(checks)
 
 
@@ -54,18 +62,19 @@ def check_full_step(before: SchedulerState, event: Event, after: SchedulerState,
 
     Raises `InvariantViolation` for the first that is broken.
     """
-    checks = _STEP[type(event)]
-    _check(checks, observe(before, event, after, outcome))
+    return check_observed_full(observe(before, event, after, outcome))
+
+
+def check_observed_full(step: Step) -> int:
+    """Do the same for a step that is put together already."""
+    checks = _STEP[type(step.event)]
+    _check(checks, step)
     return len(checks)
 
 
 def _check(checks: "Checks[Subject]", subject: Subject) -> None:
     for invariant_id, predicate in checks:
-        try:
-            evidence = predicate(subject)
-        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
-            # Predicates lean on the ones before them; a subject that makes one stumble is broken too.
-            evidence = f"cannot be checked: {error!r}"
+        evidence = find_evidence(predicate, subject)
         if evidence is not None:
             raise InvariantViolation(invariant_id, evidence)
 

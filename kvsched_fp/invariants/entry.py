@@ -4,8 +4,11 @@ A predicate is a pure function that reads values. It gives None while the invari
 sentence that names the ids and numbers which break it. It never calls the code that it checks: an
 invariant that asks the allocator whether the allocator is right proves nothing.
 
-Two scopes: a *state* invariant looks at one state; a *step* invariant looks at a `Step`, which is one event
-with the states on both sides and what came of it.
+Three scopes: a *state* invariant looks at one state; a *step* invariant looks at a `Step`, which is one
+event with the states on both sides and what came of it; a *run* invariant looks at the steps of a run, one
+after the other. Its predicate has a memory of its own, made where the run begins: it takes each step down
+there, changes nothing else, and gives evidence like any other. What it remembers comes from events and from
+what was told; so no state has to be right about what happened long ago.
 
 Two costs: a *cheap* one is proportional to what the event touched (the rows of the batch, the events of
 the prefix index), so it can be on in every run; a *full* one walks a whole state.
@@ -13,7 +16,7 @@ the prefix index), so it can be on in every run; a *full* one walks a whole stat
 
 import enum
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import attrs
 
@@ -59,6 +62,8 @@ class Scope(enum.Enum):
     """One state."""
     STEP = "step"
     """One event, with the states before and after it."""
+    RUN = "run"
+    """All events since the run began."""
 
 
 class Cost(enum.Enum):
@@ -197,8 +202,36 @@ class StepInvariant:
     """Public reports of bugs that break it."""
 
 
-Invariant: TypeAlias = StateInvariant | StepInvariant
+@attrs.frozen
+class RunInvariant:
+    """Something that holds for every run, over all of its steps."""
+
+    scope: ClassVar[Scope] = Scope.RUN
+    """What it is about."""
+    invariant_id: str
+    """Stable: `INV-<subject>-<number>`."""
+    cost: Cost
+    """What a check of one step is proportional to."""
+    sentence: str
+    """What holds."""
+    why: str
+    """What goes wrong where it does not, or why it must hold."""
+    memory: str
+    """What is remembered of the run: how much room a long run takes."""
+    events: tuple[type[Event], ...]
+    """The kinds of event that it has to see."""
+    start: Callable[[SchedulerState], Any]
+    """Makes the memory of a run that begins in a state; what the state holds is taken as given."""
+    predicate: Callable[[Any, Step], str | None]
+    """Takes the next step down in the memory; the evidence against it, or None."""
+    reports: tuple[str, ...] = ()
+    """Public reports of bugs that break it."""
+
+
+Invariant: TypeAlias = StateInvariant | StepInvariant | RunInvariant
 """An entry of the catalogue."""
+
+Memory = TypeVar("Memory")
 
 
 def state_invariant(
@@ -218,3 +251,19 @@ def step_invariant(
 ) -> Callable[[Callable[[Step], str | None]], StepInvariant]:
     """Make the decorated predicate an entry of scope *step*, about `events`."""
     return lambda predicate: StepInvariant(invariant_id, cost, sentence, why, events, predicate, reports)
+
+
+def run_invariant(
+    invariant_id: str,
+    cost: Cost,
+    sentence: str,
+    why: str,
+    *events: type[Event],
+    start: Callable[[SchedulerState], Memory],
+    memory: str,
+    reports: tuple[str, ...] = (),
+) -> Callable[[Callable[[Memory, Step], str | None]], RunInvariant]:
+    """Make the decorated predicate an entry of scope *run*, with the memory that `start` makes."""
+    return lambda predicate: RunInvariant(
+        invariant_id, cost, sentence, why, memory, events, start, predicate, reports
+    )

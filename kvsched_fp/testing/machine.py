@@ -89,6 +89,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             if move == "S" and len(state.in_flight) < self._outside.world.max_in_flight:
                 throttle = play.throttle and Feature.DATA_PARALLEL in self._outside.world.allowed
                 self._apply(self._outside.at_this_time(Schedule(throttle)))
+                if play.knows and self._outside.can_know_drafts(self._duel.state):
+                    self._apply(self._outside.know_drafts(self._duel.state, play.drafts))
             elif state.in_flight:
                 drafts = play.drafts if state.config.num_spec_tokens else []
                 answer = self._outside.answer(state, play.say, drafts, obeys=play.obeys)

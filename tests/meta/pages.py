@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from kvsched_fp.invariants import CATALOGUE, Cost, Scope
+from kvsched_fp.invariants import CATALOGUE, Cost, RunInvariant, Scope
 from kvsched_fp.request import LEGAL_MOVES, RequestStatus, is_finished
 from tests.meta.example_trace import render_trace
 from tests.meta.fidelity import render_pins
@@ -71,6 +71,8 @@ def render_invariants() -> str:
             f"- **{entry.invariant_id}** ({entry.scope.value}, {entry.cost.value}) {entry.sentence}",
             f"  *Why:* {entry.why}",
         ]
+        if isinstance(entry, RunInvariant):
+            lines.append(f"  *Remembers:* {entry.memory}.")
         if entry.reports:
             lines.append(f"  *Reported:* {', '.join(entry.reports)}.")
         killed = [mutant.name for mutant in MUTANTS if entry.invariant_id in mutant.killers]
@@ -87,6 +89,7 @@ _CHECKED_BY = {
     (Scope.STATE, Cost.FULL): "`check_full`",
     (Scope.STEP, Cost.CHEAP): "`check_cheap`, `check_full_step`",
     (Scope.STEP, Cost.FULL): "`check_full_step`",
+    (Scope.RUN, Cost.CHEAP): "`RunChecker`",
 }
 
 

@@ -5,12 +5,20 @@ package with the fault.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import attrs
 
 from kvsched_fp import Event, InvalidEvent, InvariantViolation, SchedulerConfig, initial_state, step
-from kvsched_fp.invariants import CATALOGUE, StateInvariant, check_full, check_full_step, observe
+from kvsched_fp.invariants import (
+    CATALOGUE,
+    RunChecker,
+    StateInvariant,
+    StepInvariant,
+    check_full,
+    check_full_step,
+    observe,
+)
+from kvsched_fp.invariants.evidence import find_evidence, is_stumble
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher
 from kvsched_fp.state import SchedulerState
 from tests.conformance.kinds import FEATURED, PLAIN, Drawn
@@ -19,8 +27,6 @@ from tests.mutants.mutant import Mutant
 
 CRASH = "crash"
 """What a history ends with in which the machine falls over."""
-
-_STUMBLES = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
 
 
 @attrs.frozen
@@ -47,14 +53,14 @@ def draw(seed: int, mutant: Mutant) -> Drawn | None:
 def play_drawn(drawn: Drawn) -> Played:
     """Play a history until an invariant is broken; what is refused ends it."""
     state = initial_state(drawn.config)
-    history, rules = drawn.history(state), WithinTheRules()
+    history, rules, run = drawn.history(state), WithinTheRules(), RunChecker(state)
     events: list[Event] = []
     for drawn_event in history.events():
         before, event = state, rules.turn(state, drawn_event)
         events.append(event)
         try:
             state, outcome = step(before, event)
-            broken = broken_by(before, event, state, outcome)
+            broken = broken_by(run, before, event, state, outcome)
         except InvalidEvent:
             break
         except Exception:  # whatever the fault brings about
@@ -69,11 +75,12 @@ def play_drawn(drawn: Drawn) -> Played:
 def play_events(config: SchedulerConfig, events: Sequence[Event]) -> Played:
     """Play given events in the same way."""
     state = initial_state(config)
+    run = RunChecker(state)
     for number, event in enumerate(events, start=1):
         before = state
         try:
             state, outcome = step(before, event)
-            broken = broken_by(before, event, state, outcome)
+            broken = broken_by(run, before, event, state, outcome)
         except InvalidEvent:
             break
         except Exception:  # as above
@@ -84,29 +91,31 @@ def play_events(config: SchedulerConfig, events: Sequence[Event]) -> Played:
 
 
 def broken_by(
-    before: SchedulerState, event: Event, after: SchedulerState, outcome: object
+    run: RunChecker, before: SchedulerState, event: Event, after: SchedulerState, outcome: object
 ) -> frozenset[str]:
-    """Name all invariants that an event breaks."""
+    """Name all invariants that an event breaks, those of the run until then among them."""
+    found = run.find_broken(observe(before, event, after, outcome))
+    broken = frozenset(name for name, evidence in found.items() if not is_stumble(evidence))
     try:
         check_full(after)
         check_full_step(before, event, after, outcome)
     except InvariantViolation:
-        return frozenset(_all_broken(before, event, after, outcome)) or frozenset({CRASH})
-    return frozenset()
+        broken |= frozenset(_all_broken(before, event, after, outcome))
+        return broken or frozenset({CRASH})
+    return frozenset({CRASH}) if found and not broken else broken
 
 
 def _all_broken(
     before: SchedulerState, event: Event, after: SchedulerState, outcome: object
 ) -> Iterator[str]:
-    """Ask every invariant, not only those up to the first that is broken."""
+    """Ask every invariant of a state and of a step, not only those up to the first that is broken."""
     seen = observe(before, event, after, outcome)
     for entry in CATALOGUE:
-        if not isinstance(entry, StateInvariant) and type(event) not in entry.events:
+        if isinstance(entry, StateInvariant):
+            evidence = find_evidence(entry.predicate, after)
+        elif isinstance(entry, StepInvariant) and type(event) in entry.events:
+            evidence = find_evidence(entry.predicate, seen)
+        else:
             continue
-        subject: Any = after if isinstance(entry, StateInvariant) else seen
-        try:
-            evidence = entry.predicate(subject)
-        except _STUMBLES:
-            continue  # stumbling over what another one reports is no evidence
-        if evidence is not None:
+        if evidence is not None and not is_stumble(evidence):
             yield entry.invariant_id

@@ -35,7 +35,7 @@ from kvsched_fp import (
 )
 from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId, StepId
-from kvsched_fp.invariants import check_cheap, check_full, check_full_step
+from kvsched_fp.invariants import RunChecker, check_cheap, check_full, check_full_step
 from kvsched_fp.progress import num_known_tokens
 from kvsched_fp.state import live_request_ids
 from kvsched_fp.testing.strategies.outside import (
@@ -72,6 +72,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     state: SchedulerState
     world: World
+    _run: RunChecker
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,6 +90,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Begin with an empty scheduler and some requests."""
         self.world = world
         self.state = initial_state(world.config)
+        self._run = RunChecker(self.state)
         self.add(asked, play)
 
     @rule(asked=asked(), play=plays())
@@ -295,6 +297,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             for situation in situations_of(before, event, after, outcome):
                 note(situation)
                 self.reached[situation] += 1
+        self._run.check(before, event, after, outcome)
         self.state = after
         if isinstance(event, Schedule):
             self._remember_who_samples()

@@ -6,7 +6,7 @@ They are drawn from a wider world than the machine's: several groups, large pool
 from hypothesis import settings
 
 from kvsched_fp import initial_state, step
-from kvsched_fp.invariants import check_full, check_full_step
+from kvsched_fp.invariants import RunChecker, check_full, check_full_step
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher
 from tests.conformance.kinds import FEATURED
 from tests.conformance.within_the_rules import WithinTheRules
@@ -21,12 +21,13 @@ def test_histories_with_features_keep_every_invariant() -> None:
 def _play(seed: int) -> None:
     drawn = FEATURED.draw(seed, Blake2BlockHasher())
     state = initial_state(drawn.config)
-    history, rules = drawn.history(state), WithinTheRules()
+    history, rules, run = drawn.history(state), WithinTheRules(), RunChecker(state)
     for drawn_event in history.events():
         event = rules.turn(state, drawn_event)
         after, outcome = step(state, event)
         check_full(after)
         check_full_step(state, event, after, outcome)
+        run.check(state, event, after, outcome)
         rules.observe(event, after)
         history.observe(after)
         state = after

@@ -16,6 +16,9 @@ from kvsched_fp import (
 )
 from kvsched_fp.config import ALL_QUIRKS, Quirk
 from kvsched_fp.ids import RequestId
+from kvsched_fp.invariants import check_full
+from kvsched_fp.progress import num_known_tokens
+from kvsched_fp.request import RequestStatus
 from kvsched_fp.trace import decode_config, encode_config
 from tests.unit.refusal import refused
 from tests.unit.worlds import (
@@ -129,6 +132,71 @@ def test_reused_id(follows: bool) -> None:
     state = update(state, make_result(state, output))
 
     assert A in add_request(state, make_request("a")).requests
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_input_beyond_the_longest_length(follows: bool) -> None:
+    """[M-SESS-09] A session that waits for input with 7 tokens kept has room for 9 more, or takes any."""
+    quirks = ALL_QUIRKS if follows else _without(Quirk.OUTGROWS_MODEL_LEN)
+    config = make_config(max_model_len=16, quirks=quirks)
+    state, _ = run_step(make_state(config, make_request("a", 7, resumable=True, max_tokens=1)))
+    fitting, longer = (make_request("a", length, resumable=True) for length in (9, 10))
+
+    assert 16 == add_request(state, fitting).requests[A].num_prompt_tokens
+    if follows:
+        assert 17 == add_request(state, longer).requests[A].num_prompt_tokens
+        return
+    allowed = "at most 9 tokens for session 'a', which may keep 7 until then: max_model_len = 16"
+    with refused(InvalidEvent, "prompt_token_ids", "10 tokens", allowed, state=state):
+        add_request(state, longer)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "max_tokens", "stored", "num_room"),
+    [
+        (7, 1, [], 9),
+        (7, 3, [], 7),
+        (7, 100, [], 1),  # the answer stops with token 16, which is not kept
+        (16, 100, [], 0),  # and here with token 17
+        (7, 3, [(2, 2)], 4),
+        (3, 1, [(2, 1), (4, 3)], 5),
+        (3, 1, [(2, 100), (1, 1)], 0),
+    ],
+)
+def test_room_behind_answers_that_are_to_come(
+    prompt: int, max_tokens: int, stored: list[tuple[int, int]], num_room: int
+) -> None:
+    """[M-SESS-09] Input for a busy session has to fit behind the longest answers until then."""
+    config = make_config(max_model_len=16, quirks=_without(Quirk.OUTGROWS_MODEL_LEN))
+    request = make_request("a", prompt, resumable=True, max_tokens=max_tokens)
+    state, _ = schedule(make_state(config, request))
+    for length, most in stored:
+        state = add_request(state, make_request("a", length, resumable=True, max_tokens=most))
+    too_long = make_request("a", num_room + 1, resumable=True)
+    with refused(InvalidEvent, "prompt_token_ids", f"{num_room + 1} tokens", f"at most {num_room} tokens"):
+        add_request(state, too_long)
+    if num_room:
+        state = add_request(state, make_request("a", num_room, resumable=True))
+
+    assert len(stored) + bool(num_room) == len(state.progress[A].chunks)
+    assert None is add_request(state, make_request("a")).progress[A].chunks[-1]  # the end always fits
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_a_session_that_uses_all_its_room(async_scheduling: bool) -> None:
+    """[M-SESS-09] Input that just fits behind the longest answer is computed to its end."""
+    config = make_config(
+        max_model_len=16, quirks=_without(Quirk.OUTGROWS_MODEL_LEN), async_scheduling=async_scheduling
+    )
+    state = make_state(config, make_request("a", 7, resumable=True, max_tokens=3))
+    state = add_request(state, make_request("a", 7, resumable=True))
+    for _ in range(5):
+        state, _ = run_step(state)
+        check_full(state)
+
+    assert 16 == state.requests[A].num_prompt_tokens
+    assert 17 == num_known_tokens(state.requests[A], state.progress[A])
+    assert RequestStatus.WAITING_FOR_INPUT is state.progress[A].status
 
 
 @pytest.mark.parametrize("follows", [True, False])

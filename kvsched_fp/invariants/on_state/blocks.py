@@ -7,6 +7,7 @@ INV-TABLE-03 is exact where no scheduled token is taken back, since every group 
 from collections.abc import Sequence
 from itertools import chain
 
+from kvsched_fp.config import Quirk
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.invariants.pool_reading import integers
@@ -197,16 +198,17 @@ def _holders_have_tables(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-TABLE-02",
     Cost.FULL,
-    "The slots of whoever holds blocks cover every computed token up to max_model_len, in every group.",
+    "The slots of whoever holds blocks cover every computed token, in every group; with the quirk "
+    "OUTGROWS_MODEL_LEN, up to max_model_len.",
     "A token without a slot is written into somebody else's memory.",
 )
 def _slots_cover_computed(state: SchedulerState) -> str | None:
     block_size = state.config.block_size
     for request_id in chain(state.running, state.kv_holding_waiting):
-        # A session may be longer, for which there are no blocks (deviation D-11).
-        num_computed_tokens = min(
-            state.progress[request_id].num_computed_tokens, state.config.max_model_len
-        )
+        num_computed_tokens = state.progress[request_id].num_computed_tokens
+        if Quirk.OUTGROWS_MODEL_LEN in state.config.quirks:
+            # A session may be longer, for which there are no blocks (deviation D-11).
+            num_computed_tokens = min(num_computed_tokens, state.config.max_model_len)
         for group_index, table in enumerate(state.kv.tables[request_id]):
             if len(table.block_ids) * block_size < num_computed_tokens:
                 return (

@@ -5,6 +5,7 @@ INV-CACHE-04 is exact where tokens are known when they are scheduled, since ever
 
 from itertools import chain
 
+from kvsched_fp.config import Quirk
 from kvsched_fp.ids import BlockKey, RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.invariants.on_state.blocks import walk_free
@@ -73,8 +74,9 @@ def _keys_are_the_holders_hashes(state: SchedulerState) -> str | None:
             ]
             expected += [None] * (len(table.block_ids) - table.num_cached_blocks)
             found = [keys[block_id] for block_id in table.block_ids]
-            # A session longer than max_model_len has no blocks for all of it (deviation D-11).
-            del expected[len(found) :]
+            if Quirk.OUTGROWS_MODEL_LEN in state.config.quirks:
+                # A session longer than max_model_len has no blocks for all of it (deviation D-11).
+                del expected[len(found) :]
             if found != expected:
                 return (
                     f"request {request_id}, group {group_index}, {table.num_cached_blocks} cached blocks: "
@@ -114,8 +116,9 @@ def _num_tokens_to_cache(state: SchedulerState, request_id: RequestId) -> tuple[
     fewest = num_computed_tokens
     if num_computed_tokens >= num_known and (config.num_spec_tokens or progress.num_output_placeholders):
         fewest = num_known - 1  # the last one may have come behind a step that computes it
-    # For what a session has beyond max_model_len, there are no blocks (deviation D-11).
-    fewest = min(fewest, config.max_model_len)
+    if Quirk.OUTGROWS_MODEL_LEN in config.quirks:
+        # For what a session has beyond max_model_len, there are no blocks (deviation D-11).
+        fewest = min(fewest, config.max_model_len)
     num_not_yet = max(config.num_reprefillable_tokens, config.num_hash_lookahead_tokens)
     return max(fewest - num_not_yet, 0), min(num_computed_tokens, num_known)
 

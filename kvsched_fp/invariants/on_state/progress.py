@@ -10,6 +10,7 @@ behind tokens that are not known, and what was counted as computed cannot be tol
 from collections.abc import Iterator
 from itertools import pairwise
 
+from kvsched_fp.config import Quirk
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.progress import Progress, RequestEventType
@@ -34,15 +35,18 @@ _STATUS_BEHIND: dict[RequestEventType, tuple[RequestStatus, ...]] = {
     "INV-PROGRESS-01",
     Cost.FULL,
     "A request has computed at least nothing, and at most what is known of it, what steps in flight bring "
-    "and its drafts; and at most max_model_len, or a session all that is known.",
+    "and its drafts; and at most max_model_len, or, with the quirk OUTGROWS_MODEL_LEN, a session all that "
+    "is known.",
     "There is no token behind those to compute, and no position behind max_model_len.",
 )
 def _computed_is_known(state: SchedulerState) -> str | None:
     max_model_len, is_async = state.config.max_model_len, state.config.async_scheduling
+    may_outgrow = Quirk.OUTGROWS_MODEL_LEN in state.config.quirks
     for request_id, progress in state.progress.items():
         num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
         num_expected = progress.num_output_placeholders if is_async else state.config.num_spec_tokens
-        most = min(num_known + num_expected, max(num_known, max_model_len))
+        longest = max(num_known, max_model_len) if may_outgrow else max_model_len
+        most = min(num_known + num_expected, longest)
         if not 0 <= progress.num_computed_tokens <= most:
             return (
                 f"request {request_id} has {progress.num_computed_tokens} computed tokens, "

@@ -1,5 +1,6 @@
 """Sessions: requests whose input comes in chunks."""
 
+from kvsched_fp.config import Quirk
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -69,9 +70,32 @@ def _stopped_has_rest(state: SchedulerState) -> str | None:
     return None
 
 
+@state_invariant(
+    "INV-SESSION-04",
+    Cost.FULL,
+    "No prompt is longer than max_model_len; with the quirk OUTGROWS_MODEL_LEN, none but that of a session "
+    "that has answered.",
+    "There is no position behind it to compute, and no block for it.",
+)
+def _prompts_fit(state: SchedulerState) -> str | None:
+    may_outgrow = Quirk.OUTGROWS_MODEL_LEN in state.config.quirks
+    for request_id, request in state.requests.items():
+        num_tokens = len(request.prompt_token_ids)
+        if num_tokens <= state.config.max_model_len:
+            continue
+        has_answered = request.resumable and state.progress[request_id].prefill_stats is None
+        if not (may_outgrow and has_answered):
+            return (
+                f"request {request_id} has a prompt of {num_tokens} tokens, max_model_len is "
+                f"{state.config.max_model_len}"
+            )
+    return None
+
+
 INVARIANTS: tuple[StateInvariant, ...] = (
     _waiting_are_counted,
     _only_sessions_have_input,
     _stopped_has_rest,
+    _prompts_fit,
 )
 """In the order in which they are checked."""

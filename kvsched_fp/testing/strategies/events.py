@@ -106,11 +106,12 @@ class Outside:
             SetPauseState: (5 if is_paused else 1) if Feature.PAUSE in allowed else 0,
             ResetPrefixCache: 1 if Feature.RESET in allowed else 0,
             GrammarReady: 4 if requests_without_grammar(state) else 0,
-            UpdateDraftsInFlight: 16 if self._takes_drafts_in_flight(state) else 0,
+            UpdateDraftsInFlight: 16 if self.can_know_drafts(state) else 0,
         }
         return {kind: weight for kind, weight in weights.items() if weight}
 
-    def _takes_drafts_in_flight(self, state: SchedulerState) -> bool:
+    def can_know_drafts(self, state: SchedulerState) -> bool:
+        """Tell whether a step was planned just now whose drafts may become known."""
         is_diffusion = state.config.runner_type is RunnerType.DIFFUSION
         return self._is_fresh and not is_diffusion and bool(state.in_flight[-1].scheduled_spec_token_ids)
 
@@ -206,10 +207,12 @@ class Outside:
         return GrammarReady(request_id, grammar)
 
     def _drafts_in_flight(self, state: SchedulerState) -> st.SearchStrategy[Event]:
+        return st.lists(DRAFTS, min_size=1, max_size=3).map(partial(self.know_drafts, state))
+
+    def know_drafts(self, state: SchedulerState, drafts: Answers) -> Event:
+        """Let the drafts of the step that was planned just now become known."""
         output = state.in_flight[-1]
-        return st.lists(DRAFTS, min_size=1, max_size=3).map(
-            lambda drafts: UpdateDraftsInFlight(output.step_id, draft_in_flight(state, output, drafts))
-        )
+        return UpdateDraftsInFlight(output.step_id, draft_in_flight(state, output, drafts))
 
     def way_out(self, state: SchedulerState) -> Event | None:
         """Give the next event on the way to a scheduler without requests; None where it is one."""

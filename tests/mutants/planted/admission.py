@@ -70,7 +70,29 @@ ADMISSION = (
         old='        plan.refused(request.request_id, "S-WAIT-07")\n        return _Outcome.ENDS_PHASE\n',
         new='        plan.refused(request.request_id, "S-WAIT-07")\n        return _Outcome.SKIPPED\n',
         stands_for="A large request at the head is skipped and starves.",
-        killers=(COMPARISON,),
+        killers=("INV-TURN-01", "INV-TURN-02"),
+    ),
+    Mutant(
+        name="who was skipped once is skipped while others wait",
+        module=_WAITING,
+        old="        rule_id = _waits(plan, request)\n",
+        new="        rule_id = _waits(plan, request)\n"
+        "        if request.request_id in plan.deferred and len(plan.waiting) > 1:\n"
+        '            rule_id = "S-WAIT-12"\n',
+        stands_for="What held a request is over, and the mark that it was held is not: it starves.",
+        killers=("INV-TURN-01",),
+        features=("grammars",),
+    ),
+    Mutant(
+        name="who was preempted waits behind all who wait",
+        module=_WAITING,
+        old="        rule_id = _waits(plan, request)\n",
+        new="        rule_id = _waits(plan, request)\n"
+        "        if plan.progress[request.request_id].num_preemptions and len(plan.waiting) > 1:\n"
+        '            rule_id = "S-WAIT-12"\n',
+        stands_for="Whoever gives way loses its turn, step by step.",
+        report="vllm-project/vllm #41951",
+        killers=("INV-TURN-02",),
     ),
     Mutant(
         name="skipped requests change their order",
@@ -311,7 +333,7 @@ ADMISSION = (
         "        kv.pool.touch(block_ids)\n    num_tokens_to_cache = min(num_tokens, num_known)\n",
         stands_for="A new block of one group is the idle hit of another: one block in two tables.",
         report="vllm-project/vllm PR #44409",
-        killers=("INV-BLOCK-06", "INV-BLOCK-07"),
+        killers=("INV-BLOCK-06", "INV-BLOCK-07", "INV-HANDS-01"),
     ),
     Mutant(
         name="one draft too many is padded with",

@@ -304,7 +304,7 @@ BLOCKS = (
         "                if cached:\n"
         "                    self._uncache(BlockId(block_id), self._keys[chunk][index])\n",
         stands_for="A block leaves the prefix index with its last holder.",
-        killers=("INV-EVENT-03",),
+        killers=("INV-EVENT-03", "INV-MIRROR-01"),
     ),
 )
 """Of `kvcache/`."""

@@ -211,7 +211,7 @@ REQUESTS = (
         old="    open_state.preempted_request_ids[request_id] = None\n",
         new="",
         stands_for="The runner keeps the row of a request that lost its blocks.",
-        killers=("INV-PREEMPT-01",),
+        killers=("INV-PREEMPT-01", "INV-HANDS-01"),
     ),
     Mutant(
         name="the runner is not told of an end",
@@ -253,7 +253,7 @@ REQUESTS = (
         old="open_state.finished_by_client[request.client_index] = (*finished, request_id)",
         new="open_state.finished_by_client[request.client_index] = (request_id,)",
         stands_for="A list is overwritten by its last entry.",
-        killers=("INV-RESULT-09",),
+        killers=("INV-RESULT-09", "INV-LIFE-02"),
         where=lambda config: config.include_finished_set,
     ),
     Mutant(
@@ -299,7 +299,7 @@ REQUESTS = (
         old="    num_kept = num_known_tokens(request, progress) - 1\n",
         new="    num_kept = num_known_tokens(request, progress)\n",
         stands_for="The last token of an answer was never computed, and is taken for prompt.",
-        killers=("INV-INPUT-02",),
+        killers=("INV-INPUT-02", "INV-DELIVER-01"),
         features=("sessions",),
     ),
     Mutant(
@@ -330,6 +330,26 @@ REQUESTS = (
         features=("sessions", "drafts"),
     ),
     Mutant(
+        name="input in store takes no room",
+        module=_SESSIONS,
+        old="    for chunk in progress.chunks:\n        assert chunk is not None\n        num_prompt",
+        new="    for chunk in ():\n        assert chunk is not None\n        num_prompt",
+        stands_for="A limit is checked against what is there, and not against what was accepted before.",
+        killers=("INV-SESSION-04",),
+        features=("sessions",),
+        without_quirks=True,
+    ),
+    Mutant(
+        name="an answer that is to come takes no room",
+        module=_SESSIONS,
+        old="    return min(num_prompt_tokens + params.max_tokens, longest)\n",
+        new="    return min(num_prompt_tokens + 1, longest)\n",
+        stands_for="A limit is checked against what is known now, and not against what will be known.",
+        killers=("INV-SESSION-04",),
+        features=("sessions",),
+        without_quirks=True,
+    ),
+    Mutant(
         name="a session keeps its old parameters",
         module=_SESSIONS,
         old="            chunk.sampling_params,\n",
@@ -344,7 +364,7 @@ REQUESTS = (
         old="    if not request.resumable or status is RequestStatus.FINISHED_ERROR or at_end:\n",
         new="    if not request.resumable or status is not RequestStatus.FINISHED_STOPPED or at_end:\n",
         stands_for="An answer that reached its limit ends the whole session.",
-        killers=("INV-INPUT-03",),
+        killers=("INV-INPUT-03", "INV-LIFE-01"),
         features=("sessions",),
     ),
     Mutant(

@@ -63,7 +63,7 @@ RESULTS = (
         old="        results.emit(client_index, told)\n",
         new="",
         stands_for="A client waits for the end of a request that has left.",
-        killers=("INV-ANSWER-03",),
+        killers=("INV-ANSWER-03", "INV-LIFE-01"),
         features=("grammars",),
     ),
     Mutant(
@@ -148,7 +148,7 @@ RESULTS = (
         old="    return sampled_token_ids, output_token_ids, None\n",
         new="    return sampled_token_ids[-1:], output_token_ids, None\n",
         stands_for="Only the last of several tokens reaches the client.",
-        killers=("INV-RESULT-02",),
+        killers=("INV-RESULT-02", "INV-DELIVER-01"),
         features=("drafts",),
     ),
     Mutant(
@@ -384,6 +384,15 @@ RESULTS = (
         new="",
         stands_for="A mirror of the prefix index counts a block twice.",
         killers=("INV-EVENT-01",),
+        where=lambda config: config.enable_kv_cache_events,
+    ),
+    Mutant(
+        name="the last event is lost",
+        module=_OUTPUTS,
+        old="    kv_events = tuple(results.kv.events)\n",
+        new="    kv_events = tuple(results.kv.events[:-1])\n",
+        stands_for="What a router adds up is never again what there is.",
+        killers=("INV-EVENT-01", "INV-MIRROR-01"),
         where=lambda config: config.enable_kv_cache_events,
     ),
     Mutant(

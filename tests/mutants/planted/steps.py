@@ -52,6 +52,14 @@ STEPS = (
         killers=("INV-STEP-05",),
     ),
     Mutant(
+        name="an id that lives again is not told to have ended",
+        module=_OUTPUT,
+        old="finished_request_ids=tuple(plan.finished_request_ids),",
+        new="finished_request_ids=tuple(i for i in plan.finished_request_ids if i not in plan.requests),",
+        stands_for="The runner takes the second request of an id for the first.",
+        killers=("INV-STEP-05", "INV-LIFE-02"),
+    ),
+    Mutant(
         name="preempted ids are told again",
         module=_SCHEDULE,
         old="        preempted_request_ids=(),\n",
@@ -82,7 +90,7 @@ STEPS = (
         old="            progress.num_in_flight_tokens + num_new_tokens,\n",
         new="            num_new_tokens,\n",
         stands_for="Two steps in flight are not thought of.",
-        killers=("INV-BATCH-04",),
+        killers=("INV-BATCH-04", "INV-ACCOUNT-01"),
     ),
     Mutant(
         name="a whole prompt counts as a piece",
@@ -255,7 +263,7 @@ STEPS = (
         old="return block_ids if any(block_ids) else None  # [S-OUT-04]",
         new="return block_ids[:1] if any(block_ids) else None",
         stands_for="Several groups of layers are not thought of.",
-        killers=(COMPARISON,),
+        killers=("INV-HANDS-01",),
         where=lambda config: len(config.kv_cache_groups) > 1,
     ),
     Mutant(

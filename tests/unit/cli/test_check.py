@@ -109,7 +109,7 @@ def test_a_broken_invariant_is_a_fault(good: Path, monkeypatch: pytest.MonkeyPat
     def violate(*_: object) -> int:
         raise InvariantViolation("INV-X", "broken")
 
-    monkeypatch.setattr(checks, "check_cheap", violate)
+    monkeypatch.setattr(checks, "check_observed_cheap", violate)
     result = run_cli("check", good)
 
     assert 1 == result.exit_code

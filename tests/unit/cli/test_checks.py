@@ -17,13 +17,19 @@ from tests.unit.worlds import make_config
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note which checks are called, instead of checking."""
     names: list[str] = []
-    for name in ("check_cheap", "check_full_step", "check_full"):
+    for name in ("check_observed_cheap", "check_observed_full", "check_full"):
 
         def note(*_: Any, name: str = name) -> int:
             names.append(name)
             return 1
 
         monkeypatch.setattr(checks, name, note)
+
+    def note_run(*_: Any) -> int:
+        names.append("run")
+        return 1
+
+    monkeypatch.setattr(checks.RunChecker, "check_observed", note_run)
     return names
 
 
@@ -43,22 +49,22 @@ def test_every_checks_everything_after_every_event(calls: list[str]) -> None:
     """The interval does not matter."""
     checker = _run(CheckMode.EVERY, 100)
 
-    assert ["check_full", "check_full_step"] * len(_events()) == calls
+    assert ["check_full", "check_observed_full", "run"] * len(_events()) == calls
     assert len(calls) == checker.num_checked
 
 
 def test_sampled_checks_the_state_at_every_nth_event_and_at_the_end(calls: list[str]) -> None:
     """Nine events, an interval of four: after the fourth, the eighth and the last."""
     checker = _run(CheckMode.SAMPLED, 4)
-    cheap = ["check_cheap"]
+    cheap = ["check_observed_cheap", "run"]
 
     assert 9 == len(_events())
     assert [*cheap * 3, "check_full", *cheap * 4, "check_full", *cheap * 2, "check_full"] == calls
-    assert 12 == checker.num_checked
+    assert 21 == checker.num_checked
 
 
 def test_of_several_violations_the_first_of_the_catalogue_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The invariants of a state come before those of a step, which lean on them."""
+    """The invariants of a state come before those of a step, which lean on them, and the run comes last."""
 
     def fail(invariant_id: str) -> Callable[..., int]:
         def check(*_: Any) -> int:
@@ -66,12 +72,18 @@ def test_of_several_violations_the_first_of_the_catalogue_is_told(monkeypatch: p
 
         return check
 
-    for name in ("check_full_step", "check_cheap"):
-        monkeypatch.setattr(checks, name, fail("INV-STEP-01"))
-    monkeypatch.setattr(checks, "check_full", fail("INV-QUEUE-01"))
-    for mode in (CheckMode.EVERY, CheckMode.SAMPLED):
-        with pytest.raises(InvariantViolation, match=r"^INV-QUEUE-01: it broke"):
-            _run(mode, 1)
+    later = [("check_observed_full", "INV-STEP-01"), ("check_observed_cheap", "INV-STEP-01")]
+    for told, broken in (
+        ("INV-LIFE-01", []),
+        ("INV-STEP-01", later),
+        ("INV-QUEUE-01", [*later, ("check_full", "INV-QUEUE-01")]),
+    ):
+        monkeypatch.setattr(checks.RunChecker, "check_observed", fail("INV-LIFE-01"))
+        for name, invariant_id in broken:
+            monkeypatch.setattr(checks, name, fail(invariant_id))
+        for mode in (CheckMode.EVERY, CheckMode.SAMPLED):
+            with pytest.raises(InvariantViolation, match=rf"^{told}: it broke"):
+                _run(mode, 1)
 
 
 def test_the_last_state_is_not_checked_twice(calls: list[str]) -> None:

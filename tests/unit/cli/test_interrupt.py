@@ -138,7 +138,10 @@ def _interrupt_when_imported(module: str, times: int, *args: str | Path) -> tupl
         printed.append(line)
         times -= line.rpartition("| ")[2].strip() == module
     os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
+    try:
+        stdout, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
     printed += stderr.splitlines(keepends=True)
     return process.returncode, stdout, [line for line in printed if not line.startswith("import time:")]
 

@@ -8,6 +8,7 @@ import pytest
 
 from kvsched_fp import Emitted, InvariantViolation, OracleBug, SchedulerOutput, initial_state, step
 from kvsched_fp.cli import checks
+from kvsched_fp.invariants import Step
 from kvsched_fp.trace.codec import decode_config, decode_event, encode_emitted, encode_output
 from tests.unit.cli.helpers import TINY, run_cli, run_outside, small_workload
 from tests.unit.workloads.helpers import plain_line, write_lines
@@ -318,13 +319,13 @@ def test_a_fault_of_ours_exits_with_1(
 ) -> None:
     """The message says which invariant, at which event; the trace has the event."""
 
-    def fail(_before: object, _event: object, _after: object, outcome: object) -> int:
-        if isinstance(outcome, SchedulerOutput):
+    def fail(seen: Step) -> int:
+        if isinstance(seen.outcome, SchedulerOutput):
             raise error
         return 1
 
     trace = tmp_path / "trace"
-    monkeypatch.setattr(checks, "check_cheap", fail)
+    monkeypatch.setattr(checks, "check_observed_cheap", fail)
     result = run_cli("run", small_workload(tmp_path), *TINY, "--trace", trace)
 
     assert (code, "") == (result.exit_code, result.stdout)

@@ -328,6 +328,11 @@ def _stopped_with_nothing_left() -> SchedulerState:
     return with_progress(parked_state(), A, num_computed_tokens=7)
 
 
+def _prompt_that_is_too_long() -> SchedulerState:
+    state = make_state(make_config(), make_request("a", 7))
+    return attrs.evolve(state, config=attrs.evolve(state.config, max_model_len=6))
+
+
 def _running_without_its_grammar() -> SchedulerState:
     return with_progress(constrained_state(), A, grammar=None)
 
@@ -373,6 +378,7 @@ BROKEN_STATES: dict[str, Callable[[], SchedulerState]] = {
     "INV-SESSION-01": _waiting_for_input_and_not_counted,
     "INV-SESSION-02": _input_for_no_session,
     "INV-SESSION-03": _stopped_with_nothing_left,
+    "INV-SESSION-04": _prompt_that_is_too_long,
     "INV-GRAMMAR-01": _running_without_its_grammar,
     "INV-GRAMMAR-02": _error_of_one_that_runs,
     "INV-BLOCK-01": _more_free_blocks_than_there_are,

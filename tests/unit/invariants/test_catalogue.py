@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 
 import kvsched_fp.invariants
-from kvsched_fp.invariants import CATALOGUE, Invariant, Scope, StepInvariant
+from kvsched_fp.invariants import CATALOGUE, Invariant, RunInvariant, Scope, StateInvariant
 
 from .broken_drafts import BROKEN_DRAFTS
 from .broken_results import BROKEN_RESULTS
+from .broken_runs import BROKEN_RUNS
 from .broken_schedules import BROKEN_SCHEDULES
 from .broken_sessions import BROKEN_SESSIONS
 from .broken_states import BROKEN_STATES
@@ -62,14 +63,21 @@ def test_every_invariant_has_a_broken_example() -> None:
     """Every invariant has exactly one example that breaks it, of its own scope."""
     states = {entry.invariant_id for entry in CATALOGUE if entry.scope is Scope.STATE}
     steps = {entry.invariant_id for entry in CATALOGUE if entry.scope is Scope.STEP}
+    runs = {entry.invariant_id for entry in CATALOGUE if entry.scope is Scope.RUN}
 
     assert states == BROKEN_STATES.keys()
     assert sorted(steps) == sorted([*BROKEN_SCHEDULES, *BROKEN_RESULTS, *BROKEN_DRAFTS, *BROKEN_SESSIONS])
+    assert runs == BROKEN_RUNS.keys()
 
 
-def test_every_step_invariant_is_about_some_event() -> None:
-    """Every invariant of a step names the events that it is about."""
-    assert all(entry.events for entry in CATALOGUE if isinstance(entry, StepInvariant))
+def test_invariants_of_steps_and_runs_are_about_some_event() -> None:
+    """Every invariant of a step or a run names the events that it is about."""
+    assert all(entry.events for entry in CATALOGUE if not isinstance(entry, StateInvariant))
+
+
+def test_it_is_said_how_much_a_run_invariant_remembers() -> None:
+    """Every invariant of a run says what it keeps of the run."""
+    assert all(entry.memory for entry in CATALOGUE if isinstance(entry, RunInvariant))
 
 
 def test_predicates_do_not_call_what_they_check() -> None:

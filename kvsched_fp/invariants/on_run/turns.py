@@ -1,0 +1,224 @@
+"""Who got in before whom: what the order of service promises, over all steps that somebody waits.
+
+Both entries ask the same of every first admission: did anybody wait who had to be admitted before? They
+know who waits from the events and the batches alone, and look at no queue.
+
+What may be overtaken by the rules is left out: who waits for a grammar, or for late output of its own; who
+needs an adapter, by whoever needs none or another; and everybody, where the drafter reads ahead (a request
+whose piece of prompt would end too close to the end of the prompt is passed over).
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+import attrs
+
+from kvsched_fp.config import SchedulerConfig, SchedulingPolicy
+from kvsched_fp.events import (
+    AddRequest,
+    FinishRequests,
+    GrammarReady,
+    ResetPrefixCache,
+    Schedule,
+    Update,
+)
+from kvsched_fp.grammar import Grammar, GrammarError
+from kvsched_fp.ids import RequestId
+from kvsched_fp.invariants.entry import Cost, RunInvariant, Step, run_invariant
+from kvsched_fp.invariants.on_run.endings import added, ended
+from kvsched_fp.request import Request, RequestStatus
+from kvsched_fp.state import SchedulerState
+
+Rank: TypeAlias = tuple[float, float, str]
+"""Whose turn it is: the smallest rank's. FCFS: the how many-th to be added; else priority, arrival, id."""
+
+BEFORE_ALL: Rank = (-1.0, 0.0, "")
+"""The rank of a preempted request under FCFS."""
+
+
+def _rank(config: SchedulerConfig, request: Request, num_added: int) -> Rank:
+    """Give the rank of a request that was never admitted."""
+    if config.policy is SchedulingPolicy.PRIORITY:
+        return (request.priority, request.arrival_time, request.request_id)
+    return (num_added, 0.0, "")
+
+
+def _rank_of_preempted(config: SchedulerConfig, request: Request) -> Rank:
+    return BEFORE_ALL if config.policy is SchedulingPolicy.FCFS else _rank(config, request, 0)
+
+
+def _adapter(request: Request) -> int | None:
+    return None if request.lora is None else request.lora.lora_id
+
+
+@attrs.define
+class _Newcomers:
+    """Who was added and never admitted."""
+
+    num_added: int
+    ranks: dict[RequestId, Rank]
+    lines: dict[int | None, list[tuple[Rank, RequestId]]]
+    """By adapter, a heap of those that wait for nothing but their turn; who has left is still in it."""
+
+    def line_up(self, request: Request) -> None:
+        """Note that a newcomer waits for nothing but its turn."""
+        request_id = request.request_id
+        heappush(self.lines.setdefault(_adapter(request), []), (self.ranks[request_id], request_id))
+
+    def first(self, adapter: int | None) -> tuple[Rank, RequestId] | None:
+        """Give the newcomer with this adapter whose turn it is, and its rank."""
+        line = self.lines.get(adapter, [])
+        while line and self.ranks.get(line[0][1]) != line[0][0]:
+            heappop(line)
+        return line[0] if line else None
+
+
+def _newcomers_of(state: SchedulerState) -> _Newcomers:
+    newcomers = _Newcomers(state.num_added, {}, {})
+    for request_id, progress in state.progress.items():
+        request = state.requests[request_id]
+        if _never_ran(state, request_id):
+            newcomers.ranks[request_id] = _rank(state.config, request, state.add_numbers[request_id])
+            if not request.needs_grammar or _has_grammar(progress.grammar):
+                newcomers.line_up(request)
+    return newcomers
+
+
+def _never_ran(state: SchedulerState, request_id: RequestId) -> bool:
+    progress = state.progress[request_id]
+    return (
+        progress.status in (RequestStatus.WAITING, RequestStatus.WAITING_FOR_GRAMMAR)
+        and progress.prefill_stats is not None
+    )
+
+
+def _has_grammar(grammar: Grammar | GrammarError | None) -> bool:
+    return grammar is not None and not isinstance(grammar, GrammarError)
+
+
+@run_invariant(
+    "INV-TURN-01",
+    Cost.CHEAP,
+    "Nobody is admitted for the first time while somebody else who never was waits for nothing but its "
+    "turn, and has it before: who was added before (FCFS), or is less by priority, arrival time and id. "
+    "Who needs an adapter may be overtaken by who needs none or another.",
+    "Every step that passes somebody over may be followed by one more; in order, everybody's turn comes.",
+    AddRequest,
+    FinishRequests,
+    GrammarReady,
+    Schedule,
+    Update,
+    start=_newcomers_of,
+    memory="for each request that was never admitted, its rank",
+    reports=("vLLM PR #57841",),
+)
+def _newcomers_keep_their_turns(newcomers: _Newcomers, step: Step) -> str | None:
+    match step.event:
+        case Schedule():
+            return _let_newcomers_in(newcomers, step)
+        case AddRequest(request) if added(step) is not None:
+            newcomers.ranks[request.request_id] = _rank(step.before.config, request, newcomers.num_added)
+            newcomers.num_added += 1
+            if not request.needs_grammar:
+                newcomers.line_up(request)
+        case GrammarReady(request_id, _):
+            newcomers.line_up(step.before.requests[request_id])
+    for request_id in (*ended(step), *step.went_on):
+        newcomers.ranks.pop(request_id, None)
+    return None
+
+
+def _let_newcomers_in(newcomers: _Newcomers, step: Step) -> str | None:
+    for request_id in step.admitted:
+        rank = newcomers.ranks.pop(request_id, None)
+        if rank is None or step.before.config.num_prefill_lookahead_tokens:
+            continue
+        for adapter in {None, _adapter(step.before.requests[request_id])}:
+            waiting = newcomers.first(adapter)
+            if waiting is not None and waiting[0] < rank:
+                return f"request {request_id} is admitted, and {waiting[1]} still waits for its turn before"
+    return None
+
+
+@attrs.define
+class _Returning:
+    """Who was preempted and has not come back, and who was never admitted."""
+
+    num_added: int
+    preempted: dict[RequestId, Rank]
+    newcomers: dict[RequestId, Rank]
+
+
+def _returning_of(state: SchedulerState) -> _Returning:
+    returning = _Returning(state.num_added, {}, {})
+    for request_id, progress in state.progress.items():
+        request = state.requests[request_id]
+        if progress.status is RequestStatus.PREEMPTED:
+            returning.preempted[request_id] = _rank_of_preempted(state.config, request)
+        elif _never_ran(state, request_id):
+            returning.newcomers[request_id] = _rank(state.config, request, state.add_numbers[request_id])
+    return returning
+
+
+@run_invariant(
+    "INV-TURN-02",
+    Cost.CHEAP,
+    "Nobody is admitted for the first time while a preempted request waits for nothing but its turn, and "
+    "has it before: under FCFS always, else by priority, arrival time and id. Who needs an adapter may be "
+    "overtaken by who needs none or another.",
+    "Who gave way for others comes back before new ones come in, or gives way for ever.",
+    AddRequest,
+    FinishRequests,
+    ResetPrefixCache,
+    Schedule,
+    Update,
+    start=_returning_of,
+    memory="for each request that was never admitted, and each that is preempted, its rank",
+    reports=("vLLM #41951",),
+)
+def _preempted_come_back_first(returning: _Returning, step: Step) -> str | None:
+    if isinstance(step.event, Schedule):
+        evidence = _let_in(returning, step)
+        if evidence is not None:
+            return evidence
+        _note_preempted(returning, step, step.victims)
+    elif isinstance(step.event, ResetPrefixCache):
+        still_running = set(step.after.running)
+        _note_preempted(
+            returning, step, (name for name in step.before.running if name not in still_running)
+        )
+    elif added(step) is not None:
+        request = step.event.request
+        returning.newcomers[request.request_id] = _rank(step.before.config, request, returning.num_added)
+        returning.num_added += 1
+    for request_id in (*ended(step), *step.went_on):
+        returning.newcomers.pop(request_id, None)
+        returning.preempted.pop(request_id, None)
+    return None
+
+
+def _note_preempted(returning: _Returning, step: Step, request_ids: Iterable[RequestId]) -> None:
+    for request_id in request_ids:
+        request = step.before.requests[request_id]
+        returning.preempted[request_id] = _rank_of_preempted(step.before.config, request)
+
+
+def _let_in(returning: _Returning, step: Step) -> str | None:
+    for request_id in step.admitted:
+        returning.preempted.pop(request_id, None)
+        rank = returning.newcomers.pop(request_id, None)
+        if rank is None or not returning.preempted or step.before.config.num_prefill_lookahead_tokens:
+            continue
+        adapters = (None, _adapter(step.before.requests[request_id]))
+        for preempted_id, other_rank in returning.preempted.items():
+            progress = step.before.progress[preempted_id]
+            waits_for_output = progress.num_stale_output_tokens and not progress.drop_stale_output
+            may_be_overtaken = _adapter(step.before.requests[preempted_id]) not in adapters
+            if other_rank < rank and not waits_for_output and not may_be_overtaken:
+                return f"request {request_id} is admitted, and {preempted_id}, which was preempted, waits"
+    return None
+
+
+INVARIANTS: tuple[RunInvariant, ...] = (_newcomers_keep_their_turns, _preempted_come_back_first)
+"""In the order in which they are checked."""

@@ -1,0 +1,94 @@
+"""The invariants of a run."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvsched_fp import Event, InvariantViolation, Schedule, SchedulerConfig, SchedulerState
+from kvsched_fp.invariants import (
+    CATALOGUE,
+    RunChecker,
+    RunInvariant,
+    check_observed_full,
+)
+from tests.unit.walks import CONFIGS, KINDS, Walk, walk
+
+from .broken_runs import BROKEN_RUNS
+from .good import answer, busy_state, run
+from .good_features import ahead_state, constrained_state, failing_state, more_input, parked_state
+
+RUN_INVARIANTS = {entry.invariant_id: entry for entry in CATALOGUE if isinstance(entry, RunInvariant)}
+WALKS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1000)), max_size=60)
+
+
+@given(st.sampled_from(CONFIGS), WALKS, st.integers(0, 60))
+def test_a_run_may_begin_anywhere(config: SchedulerConfig, numbers: Walk, num_skipped: int) -> None:
+    """A sound run keeps every invariant, from wherever on it is followed."""
+    steps = list(walk(config, numbers))[num_skipped:]
+    if not steps:
+        return
+    checker = RunChecker(steps[0][0])
+    for before, event, after, outcome in steps:
+        expected = sum(type(event) in entry.events for entry in RUN_INVARIANTS.values())
+
+        assert expected == checker.check(before, event, after, outcome)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [busy_state(), ahead_state(), parked_state(), constrained_state(), failing_state()],
+    ids=["busy", "ahead", "parked", "constrained", "failing"],
+)
+def test_what_a_state_holds_is_taken_as_given(state: SchedulerState) -> None:
+    """A run may begin with steps in flight, sessions that wait, and grammars that are there or not."""
+    checker = RunChecker(state)
+    events: list[Event] = [answer(state), Schedule()]
+    if state.num_waiting_for_input:
+        events = [more_input(), *events]
+    for event in events:
+        seen = run(state, event)
+        checker.check(seen.before, seen.event, seen.after, seen.outcome)
+        state = seen.after
+
+
+@pytest.mark.parametrize("invariant_id", RUN_INVARIANTS)
+def test_a_broken_run_is_reported(invariant_id: str) -> None:
+    """A run that breaks an invariant is reported, with evidence, though each step of it is sound."""
+    *sound, last = BROKEN_RUNS[invariant_id]()
+    checker = RunChecker(last.before if not sound else sound[0].before)
+
+    assert [{}] * len(sound) == [checker.find_broken(step) for step in sound]
+    assert all(check_observed_full(step) for step in (*sound, last))
+
+    evidence = checker.find_broken(last)[invariant_id]
+
+    assert evidence
+    assert "cannot be checked" not in evidence
+
+
+def test_the_first_of_the_catalogue_is_told() -> None:
+    """Of several invariants that a step breaks, `check` tells the first."""
+    first, again = BROKEN_RUNS["INV-LIFE-01"]()
+    checker = RunChecker(first.before)
+    checker.check_observed(first)
+
+    with pytest.raises(InvariantViolation, match=r"^INV-LIFE-01: .* is told of a request that is not live"):
+        checker.check_observed(again)
+
+
+def test_a_step_that_makes_a_predicate_stumble_is_reported() -> None:
+    """A step so broken that a predicate cannot go on is a violation too, not a crash."""
+    sound = run(busy_state(), answer(busy_state()))
+    broken = attrs.evolve(sound.after, progress=sound.after.progress.delete("a"))  # type: ignore[arg-type]
+    checker = RunChecker(sound.before)
+
+    with pytest.raises(InvariantViolation, match="INV-DELIVER-01: cannot be checked: KeyError"):
+        checker.check(sound.before, sound.event, broken, sound.outcome)
+
+
+def test_two_runs_have_nothing_in_common() -> None:
+    """What one checker remembers is its own."""
+    seen = run(busy_state(), answer(busy_state()))
+    for _ in range(2):
+        RunChecker(seen.before).check(seen.before, seen.event, seen.after, seen.outcome)
