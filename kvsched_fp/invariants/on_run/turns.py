@@ -9,7 +9,7 @@ whose piece of prompt would end too close to the end of the prompt is passed ove
 """
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 import attrs
@@ -59,12 +59,16 @@ class _Newcomers:
     num_added: int
     ranks: dict[RequestId, Rank]
     lines: dict[int | None, list[tuple[Rank, RequestId]]]
-    """By adapter, a heap of those that wait for nothing but their turn; who has left is still in it."""
+    """By adapter, a heap of those that wait for nothing but their turn; who has left may still be in it."""
 
     def line_up(self, request: Request) -> None:
         """Note that a newcomer waits for nothing but its turn."""
         request_id = request.request_id
-        heappush(self.lines.setdefault(_adapter(request), []), (self.ranks[request_id], request_id))
+        line = self.lines.setdefault(_adapter(request), [])
+        if len(line) > 2 * len(self.ranks):  # most of them have left, behind one that waits long
+            line[:] = [entry for entry in line if self.ranks.get(entry[1]) == entry[0]]
+            heapify(line)
+        heappush(line, (self.ranks[request_id], request_id))
 
     def first(self, adapter: int | None) -> tuple[Rank, RequestId] | None:
         """Give the newcomer with this adapter whose turn it is, and its rank."""
@@ -102,7 +106,8 @@ def _has_grammar(grammar: Grammar | GrammarError | None) -> bool:
     Cost.CHEAP,
     "Nobody is admitted for the first time while somebody else who never was waits for nothing but its "
     "turn, and has it before: who was added before (FCFS), or is less by priority, arrival time and id. "
-    "Who needs an adapter may be overtaken by who needs none or another.",
+    "Who needs an adapter may be overtaken by who needs none or another; anybody, where the drafter reads "
+    "ahead of a piece of prompt.",
     "Every step that passes somebody over may be followed by one more; in order, everybody's turn comes.",
     AddRequest,
     FinishRequests,
@@ -166,7 +171,7 @@ def _returning_of(state: SchedulerState) -> _Returning:
     Cost.CHEAP,
     "Nobody is admitted for the first time while a preempted request waits for nothing but its turn, and "
     "has it before: under FCFS always, else by priority, arrival time and id. Who needs an adapter may be "
-    "overtaken by who needs none or another.",
+    "overtaken by who needs none or another; anybody, where the drafter reads ahead of a piece of prompt.",
     "Who gave way for others comes back before new ones come in, or gives way for ever.",
     AddRequest,
     FinishRequests,

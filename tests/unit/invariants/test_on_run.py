@@ -1,11 +1,23 @@
 """The invariants of a run."""
 
+import pickle
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvsched_fp import Event, InvariantViolation, Schedule, SchedulerConfig, SchedulerState
+from kvsched_fp import (
+    AddRequest,
+    Event,
+    FinishRequests,
+    InvariantViolation,
+    PauseState,
+    Schedule,
+    SchedulerConfig,
+    SchedulerState,
+    SetPauseState,
+)
 from kvsched_fp.invariants import (
     CATALOGUE,
     RunChecker,
@@ -13,10 +25,11 @@ from kvsched_fp.invariants import (
     check_observed_full,
 )
 from tests.unit.walks import CONFIGS, KINDS, Walk, walk
+from tests.unit.worlds import make_config, make_request, make_state
 
 from .broken_runs import BROKEN_RUNS
 from .good import answer, busy_state, run
-from .good_features import ahead_state, constrained_state, failing_state, more_input, parked_state
+from .good_features import ahead_state, apply, constrained_state, failing_state, more_input, parked_state
 
 RUN_INVARIANTS = {entry.invariant_id: entry for entry in CATALOGUE if isinstance(entry, RunInvariant)}
 WALKS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1000)), max_size=60)
@@ -85,6 +98,23 @@ def test_a_step_that_makes_a_predicate_stumble_is_reported() -> None:
 
     with pytest.raises(InvariantViolation, match="INV-DELIVER-01: cannot be checked: KeyError"):
         checker.check(sound.before, sound.event, broken, sound.outcome)
+
+
+def test_what_is_remembered_does_not_grow_with_the_run() -> None:
+    """Behind a request that waits long, a hundred are added and ended; of those, nothing stays."""
+    state = apply(make_state(make_config(), make_request("a")), SetPauseState(PauseState.PAUSED_ALL))
+    memories = [(entry, entry.start(state)) for entry in RUN_INVARIANTS.values()]
+    size = len(pickle.dumps([memory for _, memory in memories]))
+    for number in range(100):
+        late = make_request(f"l{number}")
+        for event in (AddRequest(late), FinishRequests((late.request_id,)), Schedule(), None):
+            seen = run(state, answer(state) if event is None else event)
+            state = seen.after
+            for entry, memory in memories:
+                if type(seen.event) in entry.events:
+                    assert None is entry.predicate(memory, seen)
+
+    assert len(pickle.dumps([memory for _, memory in memories])) < 2 * size
 
 
 def test_two_runs_have_nothing_in_common() -> None:
