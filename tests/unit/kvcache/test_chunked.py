@@ -38,6 +38,26 @@ def test_equal_elements_are_equal_vectors(length: int) -> None:
         assert make(model) != make([*model, 7])
 
 
+@pytest.mark.parametrize("start", [0, 3, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1])
+@pytest.mark.parametrize("length", [0, 1, 5, CHUNK_SIZE, CHUNK_SIZE + 7])
+def test_part_of_a_vector_is_that_of_the_list(start: int, length: int) -> None:
+    """A part may begin and end in any chunk, and its elements may be negative."""
+    model = list(range(-7, 3 * CHUNK_SIZE - 7))
+
+    assert model[start : start + length] == list(make_int_vector(model).between(start, start + length))
+
+
+@pytest.mark.parametrize("first", LENGTHS)
+@pytest.mark.parametrize("second", LENGTHS)
+def test_vector_grows_at_its_end(first: int, second: int) -> None:
+    """However full the last chunk is, the grown vector equals one that was made at once."""
+    model = list(range(second, -first, -1))
+    grown = make_int_vector(model[:first]).extend(model[first:])
+
+    assert make_int_vector(model) == grown
+    assert first + second == len(grown)
+
+
 @given(WRITES)
 def test_opened_vector_is_a_list_and_leaves_the_frozen_one_alone(writes: list[tuple[int, int]]) -> None:
     """Writes are read back, closing gives the list, and the vector that was opened is what it was."""
