@@ -21,11 +21,12 @@ WRITES = st.lists(st.tuples(st.integers(0, 3 * CHUNK_SIZE - 1), INTS), max_size=
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_vector_holds_its_elements(length: int) -> None:
-    """Elements can be gone through and read by index, across the borders of chunks."""
+    """Elements can be gone through in both directions and read by index, across the borders of chunks."""
     model = list(range(-1, length - 1))
     for vector in (make_int_vector(model), make_object_vector(model)):
         assert model == list(vector)
         assert model == [vector[index] for index in range(length)]
+    assert model[::-1] == list(reversed(make_int_vector(model)))
 
 
 @pytest.mark.parametrize("length", LENGTHS)
