@@ -104,6 +104,13 @@ def test_key_is_removed_from_a_layer_below() -> None:
         after[3]
 
 
+def test_map_from_which_all_was_removed_holds_nothing() -> None:
+    """Below the lowest layer there is nothing that a removed key could hide."""
+    emptied = LayeredMap[int, int]().set(1, 1).delete(1)
+
+    assert 0 == sum(map(len, emptied._layers))
+
+
 def test_maps_of_one_size_differ_by_their_contents() -> None:
     """Another value, or another key, makes another map."""
     one: LayeredMap[int, int] = LayeredMap[int, int]().set(1, 1)
