@@ -90,6 +90,19 @@ def test_times_are_passed_on() -> None:
     assert [1.0, 2.0, 3.0] == [event.time for event in state.progress[RequestId("a")].events]
 
 
+def test_time_of_an_update_is_passed_on() -> None:
+    """[M-STEP-01] A session that goes on is queued with the update that stopped it."""
+    state = make_state(make_config(log_request_events=True))
+    session = {"max_tokens": 1, "resumable": True}
+    for request in (make_request("a", 4, **session), make_request("a", 2, **session)):
+        state, _ = step(state, AddRequest(request, 1.0))
+    state, _ = step(state, Schedule(time=2.0))
+    state, _ = step(state, Update(make_result(state, state.in_flight[0]), 3.0))
+    [told] = state.emitted.clients[0].outputs
+
+    assert [1.0, 2.0, 3.0] == [event.time for event in told.events]
+
+
 def test_throttle_and_status_are_passed_on() -> None:
     """[M-STEP-01] The fields of an event count."""
     state = run_steps(make_state(make_config(), make_request("a")), 1)
