@@ -229,6 +229,15 @@ def test_drafts_of_a_request_are_told_with_its_last_output(
     assert metrics == last.spec_decode_metrics
 
 
+def test_row_without_tokens_keeps_what_was_counted_of_its_request() -> None:
+    """[U-SPEC-03] Step 3 brings nothing, and the last output tells of step 2."""
+    state = verifying_state(50, max_tokens=3, spec_decode_metrics="summary")
+    state = update(state, result(2, a=(8,)))
+    state, _ = run_step(state, a=())
+
+    assert RequestSpecDecodeMetrics(3, (1, 0, 0, 0), 1) == state.progress[A].spec_decode_metrics
+
+
 def test_drafts_that_the_grammar_does_not_allow_are_not_counted() -> None:
     """[U-SPEC-03] One of two was padded in flight, so one draft was rejected, not two."""
     grammar = AutomatonGrammar([[(token_id, 0) for token_id in range(20)]])
