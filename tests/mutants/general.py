@@ -1,8 +1,8 @@
 """A general mutation tester over the core: `mutmut`, which `[tool.mutmut]` in pyproject.toml sets up.
 
-    python -m tests.mutants.general                   # at most 40 mutants of each module, drawn with seed 1
+    python -m tests.mutants.general                   # at most 30 mutants of each module, drawn with seed 1
     python -m tests.mutants.general --most 10000      # all there are
-    python -m tests.mutants.general --survivors       # those again that survived the last time
+    python -m tests.mutants.general --survivors       # those again that nothing has killed
     python -m tests.mutants.general --table           # run nothing, print the table
 
 It needs `mutmut` on the path and writes to `mutants/`; what has run already is not run again, so it can be
@@ -28,6 +28,7 @@ Verdicts = Mapping[str, int | None]
 KILLED = (1, 3)
 SURVIVED = 0
 NO_TESTS = (5, 33)
+TIMED_OUT = (-24, 24, 36, 152, 255)
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
     if not options.table:
         if not MUTANTS_DIR.exists():
             _mutmut([SMALL_MODULE])  # makes the mutants of all modules: no command does that alone
-        _run_in_groups(_survivors() if options.survivors else _draw(options.most, options.seed))
+        _run_in_groups(_left_alive() if options.survivors else _draw(options.most, options.seed))
     print_table(read_verdicts())
 
 
@@ -50,9 +51,12 @@ def _draw(most: int, seed: int) -> list[str]:
     return drawn
 
 
-def _survivors() -> list[str]:
+def _left_alive() -> list[str]:
     return [
-        name for verdicts in read_verdicts().values() for name, code in verdicts.items() if code == SURVIVED
+        name
+        for verdicts in read_verdicts().values()
+        for name, code in verdicts.items()
+        if code in (SURVIVED, *NO_TESTS)
     ]
 
 
@@ -82,7 +86,7 @@ def read_verdicts() -> dict[str, Verdicts]:
 
 def print_table(found: Mapping[str, Verdicts]) -> None:
     """Print how many mutants of each module there are, and what became of them."""
-    print("module | mutants | run | killed | timed out | survived | met by no test")
+    print("module | mutants | run | killed | timed out | crashed | survived | met by no test")
     total: Counter[str] = Counter()
     for module, verdicts in found.items():
         counts = Counter(map(_verdict, verdicts.values()))
@@ -98,20 +102,22 @@ def _verdict(code: int | None) -> str:
         return "killed"
     if code == SURVIVED:
         return "survived"
-    return "no tests" if code in NO_TESTS else "timed out"
+    if code in NO_TESTS:
+        return "no tests"
+    return "timed out" if code in TIMED_OUT else "crashed"
 
 
 def _row(module: str, counts: Counter[str]) -> str:
     num_run = counts.total() - counts["not run"]
-    columns = (counts[name] for name in ("killed", "timed out", "survived", "no tests"))
+    columns = (counts[name] for name in ("killed", "timed out", "crashed", "survived", "no tests"))
     return " | ".join(map(str, (module, counts.total(), num_run, *columns)))
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.general", description=__doc__)
-    parser.add_argument("--most", type=int, default=40, help="mutants drawn of each module")
+    parser.add_argument("--most", type=int, default=30, help="mutants drawn of each module")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--survivors", action="store_true", help="run those again that survived")
+    parser.add_argument("--survivors", action="store_true", help="run those again that nothing has killed")
     parser.add_argument("--table", action="store_true", help="run nothing")
     return parser.parse_args()
 

@@ -136,6 +136,12 @@ def test_event_that_makes_no_sense_is_refused(event: Any, field: str, value: obj
         step(state, event)
 
 
+def test_what_is_no_event_is_told_what_one_is() -> None:
+    """[M-STEP-01] The error names the alphabet."""
+    with refused(InvalidEvent, "event", 5, "an event of kvsched_fp.events.Event"):
+        step(busy_state(), 5)  # type: ignore[arg-type]
+
+
 TAKEN: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     "request": (add_request, AddRequest, "a Request"),
     "pause_state": (set_pause_state, SetPauseState, "PauseState.PAUSED_NEW"),
