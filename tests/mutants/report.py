@@ -5,7 +5,8 @@
     python -m tests.mutants.report --pin              # and write the quickest seeds down, for pytest
 
 The last column is the number of events of the smallest story that was found; one behind `<=` could become
-smaller still, but the tries ran out. The exit code is 1 if a mutant survives under any of the seeds.
+smaller still, but the tries ran out, or none could be judged. The exit code is 1 if a mutant survives under
+any of the seeds.
 """
 
 import argparse
