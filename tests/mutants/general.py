@@ -5,8 +5,8 @@
     python -m tests.mutants.general --survivors       # those again that nothing has killed
     python -m tests.mutants.general --table           # run nothing, print the table
 
-It needs `mutmut` on the path and writes to `mutants/`; what has run already is not run again, so it can be
-stopped at any time, or go on with a larger sample. `mutmut show NAME` shows what was changed.
+It needs `mutmut` (3.8.1) on the path and writes to `mutants/`; what has run already is not run again, so it
+can be stopped at any time, or go on with a larger sample. `mutmut show NAME` shows what was changed.
 """
 
 import argparse
@@ -37,11 +37,11 @@ def main() -> None:
     if not options.table:
         if not MUTANTS_DIR.exists():
             _mutmut([SMALL_MODULE])  # makes the mutants of all modules: no command does that alone
-        _run_in_groups(_left_alive() if options.survivors else _draw(options.most, options.seed))
+        _run_in_groups(_left_alive() if options.survivors else draw(options.most, options.seed))
     print_table(read_verdicts())
 
 
-def _draw(most: int, seed: int) -> list[str]:
+def draw(most: int, seed: int) -> list[str]:
     """Give what is still to be run of a sample; a larger sample has all of a smaller one."""
     drawn: list[str] = []
     for module, verdicts in read_verdicts().items():
