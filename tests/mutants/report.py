@@ -4,20 +4,43 @@
     python -m tests.mutants.report --only "a victim"  # those whose names contain it
     python -m tests.mutants.report --pin              # and write the quickest seeds down, for pytest
 
-The exit code is 1 if a mutant survives under any of the seeds.
+The last column is the number of events of the smallest story that was found; one behind `<=` could become
+smaller still, but the tries ran out, or none could be judged. The exit code is 1 if a mutant survives under
+any of the seeds.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
+from statistics import median_low
+
+import attrs
 
 from tests.mutants.hunting import MAX_EVENTS, Hunt, Kill, hunts, stream
 from tests.mutants.pins import read_pins, write_pins
 from tests.mutants.planted import MUTANTS
-from tests.mutants.shrinking import shrink_kill
+from tests.mutants.shrinking import MAX_TRIES, SmallKill, shrink_kill
 
 SURVIVED = "SURVIVED"
+NUM_LONGEST = 5
+
+
+@attrs.frozen
+class Row:
+    """One line of the table."""
+
+    name: str
+    killer: str
+    kills: Sequence[Kill | None]
+    """What happened under each seed; None where the mutant survived."""
+    small: SmallKill | None
+    """The smallest story; None if none was looked for, or nothing killed."""
+
+    def __str__(self) -> str:
+        """Write the line."""
+        events = ", ".join(SURVIVED if kill is None else str(kill.num_events) for kill in self.kills)
+        return f"{self.name} | {self.killer} | {events} | {'' if self.small is None else self.small}"
 
 
 def main() -> int:
@@ -25,31 +48,46 @@ def main() -> int:
     options = _parse()
     mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
     pins = read_pins()
-    num_survived = 0
+    max_tries = 0 if options.no_shrink else options.max_tries
+    table: list[Row] = []
     print("mutant | killer | events, seed by seed | smallest story")
-    for hunt in hunts(mutants, shrinks=not options.no_shrink):
+    for hunt in hunts(mutants, shrinks=max_tries > 0):
         runs = [hunt.search(stream(seed), options.max_events) for seed in options.seeds]
-        for line in _lines(hunt, runs, shrinks=not options.no_shrink):
-            print(line, flush=True)
-        num_survived += any(len(kills) < len(hunt.mutant.killers) for kills in runs)
+        for killer in hunt.mutant.killers:
+            table.append(_row(hunt, killer, runs, max_tries))
+            print(table[-1], flush=True)
         pins[hunt.mutant.name] = _quickest(runs)
         if options.pin:
             write_pins(pins)
-    print(f"{len(mutants)} mutants, {num_survived} survived, seeds {options.seeds}")
-    return int(num_survived > 0)
+    survivors = {row.name for row in table if None in row.kills}
+    print(f"{len(mutants)} mutants, {len(survivors)} survived, seeds {options.seeds}")
+    _print_lengths([row for row in table if row.small is not None])
+    return int(bool(survivors))
 
 
-def _lines(hunt: Hunt, runs: Sequence[Sequence[Kill]], *, shrinks: bool) -> list[str]:
-    lines = []
-    for killer in hunt.mutant.killers:
-        kills = [next((kill for kill in run if kill.killer == killer), None) for run in runs]
-        events = ", ".join(SURVIVED if kill is None else str(kill.num_events) for kill in kills)
-        smallest = ""
-        shortest = min(filter(None, kills), key=lambda kill: len(kill.played.events), default=None)
-        if shrinks and shortest is not None:
-            smallest = str(len(shrink_kill(hunt, shortest)))
-        lines.append(f"{hunt.mutant.name} | {killer} | {events} | {smallest}")
-    return lines
+def _row(hunt: Hunt, killer: str, runs: Sequence[Sequence[Kill]], max_tries: int) -> Row:
+    kills = [next((kill for kill in run if kill.killer == killer), None) for run in runs]
+    shortest = min(filter(None, kills), key=lambda kill: len(kill.played.events), default=None)
+    small = shrink_kill(hunt, shortest, max_tries) if max_tries and shortest is not None else None
+    return Row(hunt.mutant.name, killer, kills, small)
+
+
+def _print_lengths(rows: Sequence[Row]) -> None:
+    """Print how long the smallest stories are: half and nine in ten of them, and the longest."""
+    by_length = sorted(rows, key=_length)
+    if not by_length:
+        return
+    half = median_low(map(_length, rows))
+    most = _length(by_length[-(len(rows) // 10) - 1])
+    num_minimal = sum(row.small is not None and row.small.is_minimal for row in rows)
+    print(f"smallest stories: half of them take up to {half} events, nine in ten up to {most}")
+    print(f"{num_minimal} of {len(rows)} are as small as they get; the longest:")
+    for row in by_length[: -NUM_LONGEST - 1 : -1]:
+        print(f"  {row.small} | {row.name} | {row.killer}")
+
+
+def _length(row: Row) -> int:
+    return 0 if row.small is None else row.small.num_events
 
 
 def _quickest(runs: Sequence[Sequence[Kill]]) -> list[int]:
@@ -68,6 +106,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--only", default="", help="a part of the names of the mutants to plant")
     parser.add_argument("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed")
+    parser.add_argument("--max-tries", type=int, default=MAX_TRIES, help="smaller stories played for each")
     parser.add_argument("--no-shrink", action="store_true", help="leave the smallest stories out")
     parser.add_argument("--pin", action="store_true", help="write pins.json")
     return parser.parse_args()

@@ -6,9 +6,11 @@ import pytest
 
 from kvsched_fp.invariants import CATALOGUE
 from tests.mutants.exempt import EXEMPT
+from tests.mutants.hunting import hunts, stream
 from tests.mutants.mutant import COMPARISON, Mutant
 from tests.mutants.planted import MUTANTS
 from tests.mutants.planting import PlantingError, mutated_source, planted, read_source
+from tests.mutants.shrinking import SmallKill, shrink_kill
 from tests.mutants.worker import hunt_all
 
 _BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
@@ -62,6 +64,17 @@ def test_every_module_of_the_core_has_a_mutant() -> None:
     }
 
     assert set() == core - planted_in
+
+
+def test_a_story_is_made_small_where_the_machine_falls_over() -> None:
+    """A fault that makes some of the smaller histories crash still gets a small one that shows it."""
+    mutants = [_BY_NAME["an admitted request stays in its queue"]]
+    found = [
+        [shrink_kill(hunt, kill) for kill in hunt.search(stream(1))]
+        for hunt in hunts(mutants, shrinks=True)
+    ]
+
+    assert [[SmallKill(num_events=2, is_minimal=True)] * 2] == found
 
 
 @pytest.mark.parametrize("old", ["no such text", "    return"])

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from kvsched_fp import DEFAULT, MINIMAL, InvalidConfig, SchedulerConfig, SchedulingPolicy
-from kvsched_fp.config import MAX_NUM_BLOCKS
+from kvsched_fp.config import MAX_NUM_BLOCKS, MAX_NUM_SPEC_TOKENS
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from tests.unit.refusal import refused
 from tests.unit.worlds import SMALL
@@ -80,6 +80,7 @@ BAD = [
     ({"pipeline_parallel_size": 0}, "pipeline_parallel_size", 0, ">= 1"),
     ({"data_parallel_size": 0}, "data_parallel_size", 0, ">= 1"),
     ({"num_spec_tokens": -1}, "num_spec_tokens", -1, ">= 0"),
+    ({"num_spec_tokens": MAX_NUM_SPEC_TOKENS + 1}, "num_spec_tokens", MAX_NUM_SPEC_TOKENS + 1, "at most"),
     ({"num_spec_tokens": None}, "num_spec_tokens", None, "an integer"),
     ({"num_prefill_lookahead_tokens": -1}, "num_prefill_lookahead_tokens", -1, ">= 0"),
     ({"num_hash_lookahead_tokens": -1}, "num_hash_lookahead_tokens", -1, ">= 0"),
@@ -150,6 +151,13 @@ def test_unknown_key_is_refused() -> None:
     """A key that is no field is named, and the error lists the fields."""
     with refused(InvalidConfig, "config key 'speed'", 9, "max_model_len, max_num_seqs"):
         SchedulerConfig.from_mapping({"speed": 9})
+
+
+@pytest.mark.parametrize("values", [None, 5, [("block_size", 4)]])
+def test_what_is_no_mapping_is_refused(values: Any) -> None:
+    """A file may hold anything."""
+    with refused(InvalidConfig, "config", values, "a mapping from field to value"):
+        SchedulerConfig.from_mapping(values)
 
 
 def test_mapping_gives_the_same_as_the_constructor() -> None:

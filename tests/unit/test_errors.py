@@ -1,6 +1,8 @@
 """Errors say whose fault it was, and keep their parts apart."""
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from kvsched_fp import (
     OracleBug,
     WorkloadError,
 )
-from kvsched_fp.errors import MISSING, shorten
+from kvsched_fp.errors import MISSING, UnsupportedFeature, shorten
 
 
 @pytest.mark.parametrize("kind", [InvalidConfig, InvalidEvent])
@@ -48,6 +50,31 @@ def test_violation_names_the_invariant() -> None:
 
     assert "I-REF: block 3 is free and held" == str(error)
     assert ("I-REF", "block 3 is free and held") == (error.invariant_id, error.evidence)
+
+
+def test_unsupported_feature_is_named_with_who_asked() -> None:
+    """Both parts can be read by a program, and are in the text."""
+    error = UnsupportedFeature("sliding windows", "group 2")
+
+    assert "not supported: sliding windows (asked for by group 2)" == str(error)
+    assert ("sliding windows", "group 2") == (error.feature, error.asked_by)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        (InvalidEvent, ("max_tokens", 0, ">= 1")),
+        (UnsupportedFeature, ("sliding windows", "group 2")),
+        (InvariantViolation, ("I-REF", "block 3 is free and held")),
+        (OracleBug, ("nothing is free",)),
+    ],
+)
+def test_error_can_be_sent_to_another_process(kind: type[KvschedError], parts: tuple[Any, ...]) -> None:
+    """It arrives with its class, its text and its parts, in order."""
+    error = kind(*parts)
+    arrived = pickle.loads(pickle.dumps(error))
+
+    assert (kind, parts, str(error)) == (type(arrived), arrived.args, str(arrived))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def test_asking_a_grammar_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("token_ids", "drafts"), [((), ()), ((5, 6), (5, 6)), ((5, -1, 6), (5,)), ((-1, 5), ())]
+    ("token_ids", "drafts"),
+    [((), ()), ((5, 6), (5, 6)), ((5, -1, 6), (5,)), ((-1, 5), ()), ((0, -1), (0,))],
 )
 def test_padding_and_all_behind_it_is_no_draft(token_ids: tuple[int, ...], drafts: tuple[int, ...]) -> None:
     """[G-PAD-01] Drafts stand in front."""

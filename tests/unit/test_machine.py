@@ -90,6 +90,19 @@ def test_times_are_passed_on() -> None:
     assert [1.0, 2.0, 3.0] == [event.time for event in state.progress[RequestId("a")].events]
 
 
+def test_time_of_an_update_is_passed_on() -> None:
+    """[M-STEP-01] A session that goes on is queued with the update that stopped it."""
+    state = make_state(make_config(log_request_events=True))
+    session = {"max_tokens": 1, "resumable": True}
+    for request in (make_request("a", 4, **session), make_request("a", 2, **session)):
+        state, _ = step(state, AddRequest(request, 1.0))
+    state, _ = step(state, Schedule(time=2.0))
+    state, _ = step(state, Update(make_result(state, state.in_flight[0]), 3.0))
+    [told] = state.emitted.clients[0].outputs
+
+    assert [1.0, 2.0, 3.0] == [event.time for event in told.events]
+
+
 def test_throttle_and_status_are_passed_on() -> None:
     """[M-STEP-01] The fields of an event count."""
     state = run_steps(make_state(make_config(), make_request("a")), 1)
@@ -121,6 +134,12 @@ def test_event_that_makes_no_sense_is_refused(event: Any, field: str, value: obj
     state = busy_state()
     with refused(InvalidEvent, field, value, "", state=state):
         step(state, event)
+
+
+def test_what_is_no_event_is_told_what_one_is() -> None:
+    """[M-STEP-01] The error names the alphabet."""
+    with refused(InvalidEvent, "event", 5, "an event of kvsched_fp.events.Event"):
+        step(busy_state(), 5)  # type: ignore[arg-type]
 
 
 TAKEN: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {

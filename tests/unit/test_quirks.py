@@ -94,6 +94,23 @@ def test_victims_that_do_not_suffice(follows: bool) -> None:
     assert (("b", "a") if follows else ()) == output.preempted_request_ids
 
 
+def test_slots_for_drafts_are_lacking_too() -> None:
+    """[S-PRE-07] The next token of `a` has room, but not the two slots of the drafter behind it."""
+    config = make_config(
+        usable_blocks=3,
+        max_model_len=16,
+        allow_undersized_pool=True,
+        num_spec_tokens=2,
+        num_lookahead_tokens=2,
+        quirks=_without(Quirk.PREEMPTS_IN_VAIN),
+    )
+    state = run_steps(make_state(config, make_request("a", 9)), 2)
+    state, output = schedule(state)
+
+    assert ([], ()) == (batch(output), output.preempted_request_ids)
+    assert (A,) == state.running
+
+
 def test_shared_blocks_are_reclaimed_once() -> None:
     """[S-PRE-07] A block that a victim shares with somebody who stays is no room."""
     config = make_config(usable_blocks=4, quirks=_without(Quirk.PREEMPTS_IN_VAIN))
@@ -116,6 +133,17 @@ def test_of_equals(follows: bool) -> None:
     state = run_steps(run_together(config, *requests), 1)
 
     assert (A if follows else B,) == schedule(state)[1].preempted_request_ids
+
+
+@pytest.mark.parametrize("victim", "abc")
+def test_least_important_gives_way_wherever_it_runs(victim: str) -> None:
+    """[S-PRE-02] Without the quirk the running requests are gone through from behind, all of them."""
+    quirks = _without(Quirk.OLDEST_OF_EQUALS_GIVES_WAY)
+    config = make_config(usable_blocks=6, policy="priority", quirks=quirks)
+    requests = [make_request(name, 7, priority=int(name == victim)) for name in "abc"]
+    state = run_steps(run_together(config, *requests), 1)
+
+    assert (victim,) == schedule(state)[1].preempted_request_ids
 
 
 @pytest.mark.parametrize("follows", [True, False])

@@ -72,3 +72,17 @@ def test_record_that_checks_its_fields_is_refused() -> None:
 
     with pytest.raises(TypeError, match="Checked has something to run at construction"):
         quick_constructor(Checked)
+
+
+def test_record_that_does_something_when_it_is_made_is_refused() -> None:
+    """That would be skipped, too."""
+
+    @attrs.frozen(weakref_slot=False)
+    class Busy:
+        x: int
+
+        def __attrs_post_init__(self) -> None:
+            raise AssertionError
+
+    with pytest.raises(TypeError, match="Busy has something to run at construction"):
+        quick_constructor(Busy)

@@ -214,6 +214,16 @@ def test_statistics_of_the_prefill_are_those_of_the_first_admission() -> None:
     assert PrefillStats(20, 20, 0) == state.progress[B].prefill_stats
 
 
+def test_preempted_request_keeps_to_its_turn_in_the_pipeline() -> None:
+    """[M-REL-01, S-RUN-08] Step 2 was to sample; the second piece computed again waits for its round."""
+    config = make_config(async_scheduling=True, pipeline_parallel_size=4, max_num_batched_tokens=8)
+    state = plan_steps(make_state(config, make_request("a", 16)), 2)
+    state, _ = reset_prefix_cache(state, reset_running_requests=True)
+    state = plan_steps(state, 4)
+
+    assert [8, 8, 8, 0, 0, 8] == [output.total_num_scheduled_tokens for output in state.in_flight]
+
+
 def test_request_that_ends_leaves_nothing_behind() -> None:
     """[M-REL-05] Its blocks are free, it is in no map, and its id goes out with the next step, once."""
     state, _ = run_step(make_state(make_config(), make_request("a", max_tokens=1), make_request("b")))

@@ -289,6 +289,20 @@ def test_stop_reason_stays_with_the_session() -> None:
     assert 4 == told(state).stop_reason
 
 
+def test_stop_reason_outlives_a_preemption() -> None:
+    """[M-SESS-06] The session is thrown out and admitted again before it has its next token."""
+    request = make_request("a", resumable=True, stop_token_ids=[3])
+    state, _ = run_step(make_state(make_config(), request), a=(3,))
+    state, output = schedule(add_request(state, make_input("a", 91, 92)))
+    state, _ = reset_prefix_cache(state, reset_running_requests=True)
+    state = update(state, make_result(state, output))
+    state, _ = run_step(state, a=(50,))
+    outputs = [told(state)]
+    state, _ = run_step(state, a=(51,))
+
+    assert [3, 3] == [output.stop_reason for output in (*outputs, told(state))]
+
+
 def test_hash_that_covers_the_discarded_token_stands_for_what_is_cached() -> None:
     """[M-SESS-07] It stays while the session keeps its blocks; one that starts again is hashed anew."""
     config = make_config(num_hash_lookahead_tokens=1)
@@ -356,6 +370,19 @@ def test_late_result_of_its_id_cannot_stop_a_session_that_has_computed_nothing()
 
     with refused(InvalidEvent, "sampled_token_ids", A, "behind the stop of a session", state=state):
         update(state, result)
+
+
+def test_late_result_of_its_id_may_stop_a_session_with_its_last_token() -> None:
+    """[M-SESS-08] Nothing is cut off behind it (deviation D-05)."""
+    state, output = schedule(make_state(make_config(), make_request("a", 2, max_tokens=9)))
+    state = finish_requests(state, [A])
+    state = add_request(state, make_request("a", 2, resumable=True, stop_token_ids=[9]))
+    state = update(state, StepResult(step_id=output.step_id, sampled_token_ids={A: (9,)}))
+
+    assert (RequestStatus.WAITING_FOR_INPUT, 0) == (
+        state.progress[A].status,
+        state.progress[A].num_computed_tokens,
+    )
 
 
 @pytest.mark.parametrize("late", [make_end(), make_input()], ids=["end", "input"])

@@ -21,11 +21,12 @@ WRITES = st.lists(st.tuples(st.integers(0, 3 * CHUNK_SIZE - 1), INTS), max_size=
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_vector_holds_its_elements(length: int) -> None:
-    """Elements can be gone through and read by index, across the borders of chunks."""
+    """Elements can be gone through in both directions and read by index, across the borders of chunks."""
     model = list(range(-1, length - 1))
     for vector in (make_int_vector(model), make_object_vector(model)):
         assert model == list(vector)
         assert model == [vector[index] for index in range(length)]
+    assert model[::-1] == list(reversed(make_int_vector(model)))
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -36,6 +37,26 @@ def test_equal_elements_are_equal_vectors(length: int) -> None:
         assert make(model) == make(tuple(model))
         assert hash(make(model)) == hash(make(tuple(model)))
         assert make(model) != make([*model, 7])
+
+
+@pytest.mark.parametrize("start", [0, 3, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1])
+@pytest.mark.parametrize("length", [0, 1, 5, CHUNK_SIZE, CHUNK_SIZE + 7])
+def test_part_of_a_vector_is_that_of_the_list(start: int, length: int) -> None:
+    """A part may begin and end in any chunk, and its elements may be negative."""
+    model = list(range(-7, 3 * CHUNK_SIZE - 7))
+
+    assert model[start : start + length] == list(make_int_vector(model).between(start, start + length))
+
+
+@pytest.mark.parametrize("first", LENGTHS)
+@pytest.mark.parametrize("second", LENGTHS)
+def test_vector_grows_at_its_end(first: int, second: int) -> None:
+    """However full the last chunk is, the grown vector equals one that was made at once."""
+    model = list(range(second, -first, -1))
+    grown = make_int_vector(model[:first]).extend(model[first:])
+
+    assert make_int_vector(model) == grown
+    assert first + second == len(grown)
 
 
 @given(WRITES)

@@ -296,6 +296,18 @@ def test_event_names_the_tokens_that_a_hash_covers_behind_its_block() -> None:
     assert (prompt[4:6], prompt[8:10]) == stored.lookahead_token_ids
 
 
+def test_event_names_sampled_tokens_behind_its_block() -> None:
+    """[K-CACHE-02, K-HASH-04] The prompt ends with the block, and two tokens were sampled."""
+    config = make_config(enable_kv_cache_events=True, num_hash_lookahead_tokens=2)
+    state, _ = run_step(make_state(config, make_request("a", 4)), a=(5,))
+    state, _ = run_step(state, a=(6,))
+    state, _ = run_step(state)
+    [stored] = state.emitted.kv_events
+
+    assert isinstance(stored, BlockStored)
+    assert ((5, 6),) == stored.lookahead_token_ids
+
+
 def test_block_is_found_only_with_the_tokens_behind_it() -> None:
     """[K-HASH-04, K-HIT-01] `b` has the first block of `a` and another token behind it."""
     config = make_config(num_hash_lookahead_tokens=1)

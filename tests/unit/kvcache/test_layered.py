@@ -91,6 +91,34 @@ def test_unknown_key_is_a_key_error() -> None:
         current.delete(7)
 
 
+def test_key_is_removed_from_a_layer_below() -> None:
+    """A map without the key is another one, and asking it for the key is an error."""
+    before: LayeredMap[int, int] = LayeredMap()
+    for key in range(10):
+        before = before.set(key, key)
+    after = before.delete(3)
+
+    assert {key: key for key in range(10) if key != 3} == dict(after.items())
+    assert 3 == before[3]
+    with pytest.raises(KeyError, match="3"):
+        after[3]
+
+
+def test_map_from_which_all_was_removed_holds_nothing() -> None:
+    """Below the lowest layer there is nothing that a removed key could hide."""
+    emptied = LayeredMap[int, int]().set(1, 1).delete(1)
+
+    assert 0 == sum(map(len, emptied._layers))
+
+
+def test_maps_of_one_size_differ_by_their_contents() -> None:
+    """Another value, or another key, makes another map."""
+    one: LayeredMap[int, int] = LayeredMap[int, int]().set(1, 1)
+
+    assert one != LayeredMap[int, int]().set(1, 2)
+    assert one != LayeredMap[int, int]().set(2, 1)
+
+
 def test_layers_stay_few_and_removed_keys_are_forgotten() -> None:
     """Ten thousand calls that enter and remove leave a handful of layers and no litter."""
     current: LayeredMap[int, int] = LayeredMap()

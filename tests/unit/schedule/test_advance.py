@@ -127,6 +127,18 @@ def test_step_tells_whether_such_a_row_needs_a_token_that_is_not_back(
     assert pending == [step.pending_structured_output_tokens for step in (first, second)]
 
 
+def test_one_row_that_needs_such_a_token_is_enough() -> None:
+    """[S-ASYNC-03] `b`, which is in the batch behind `a`, needs none."""
+    grammar = AutomatonGrammar([[(token_id, 0) for token_id in range(40)]])
+    state = make_state(make_config(async_scheduling=True), make_request("a", needs_grammar=True))
+    state, _ = schedule(set_grammar(state, A, grammar))
+    state = set_grammar(add_request(state, make_request("b", needs_grammar=True)), B, grammar)
+    _, output = schedule(state)
+
+    assert ["a", "b"] == list(output.num_scheduled_tokens)
+    assert output.pending_structured_output_tokens
+
+
 def test_drafts_are_used_up_by_the_step_that_could_verify_them() -> None:
     """[S-RUN-09] Those that a budget cut off are gone as well: `b` has two drafts and place for one."""
     config = make_config(num_spec_tokens=3, max_num_batched_tokens=8, max_num_scheduled_tokens=6)

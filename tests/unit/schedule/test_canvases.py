@@ -48,6 +48,14 @@ def test_narrow_canvas_is_counted_by_its_own_width() -> None:
     assert [3, 3, 0] == [output.total_num_scheduled_tokens for output in state.in_flight[1:]]
 
 
+def test_model_without_canvases_does_not_ask_for_their_width() -> None:
+    """[S-CANVAS-01] What a request says of its canvas means something to a diffusion model alone."""
+    config = make_config(num_spec_tokens=4, async_scheduling=True)
+    state = plan_steps(make_state(config, make_request("a", canvas_length=1)), 2)
+
+    assert {A: (-1,) * 4} == dict(state.in_flight[1].scheduled_spec_token_ids)
+
+
 def test_request_goes_on_when_a_step_of_its_canvas_was_rejected() -> None:
     """[S-CANVAS-02] A step that brings no token gives its placeholders up, so one more can follow."""
     state = diffusion_state(4, max_denoise_steps=2)

@@ -13,6 +13,7 @@ from kvsched_fp import (
     update_drafts,
 )
 from kvsched_fp.ids import RequestId
+from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from tests.unit.worlds import (
     batch,
     blocks_of,
@@ -63,6 +64,15 @@ def test_drafts_behind_tokens_in_flight_are_verified_behind_their_placeholders()
 
     assert [7, 3, 3, 3] == [output.num_scheduled_tokens[A] for output in state.in_flight]
     assert {A: (-1, -1)} == dict(state.in_flight[3].scheduled_spec_token_ids)
+
+
+def test_budget_cuts_drafts_behind_tokens_in_flight() -> None:
+    """[S-DRAFT-01] One token is on its way, and with two positions one draft is verified behind it."""
+    config = make_config(async_scheduling=True, num_spec_tokens=2, max_num_scheduled_tokens=2)
+    state = plan_steps(make_state(config, make_request("a", 1)), 2)
+
+    assert [1, 2] == [output.num_scheduled_tokens[A] for output in state.in_flight]
+    assert {A: (-1,)} == dict(state.in_flight[1].scheduled_spec_token_ids)
 
 
 def test_lookahead_gives_drafts_their_slots() -> None:
@@ -208,6 +218,35 @@ def test_request_is_not_padded_otherwise(changes: dict[str, Any], prompt: int) -
 
     assert ("b", prompt) in batch(output)
     assert B not in output.scheduled_spec_token_ids
+
+
+@pytest.mark.parametrize(("max_model_len", "num_tokens"), [(4, 1), (5, 4)])
+def test_request_is_padded_if_a_sampled_token_still_fits(max_model_len: int, num_tokens: int) -> None:
+    """[S-DRAFT-04] One token, three drafts, and one that is sampled behind them."""
+    config = make_config(num_spec_tokens=3, max_model_len=max_model_len)
+    state = run_steps(make_state(config, make_request("a", 1)), 1)
+    _, output = schedule(add_request(state, make_request("b", 1)))
+
+    assert ("b", num_tokens) in batch(output)
+
+
+def test_nothing_is_padded_where_nothing_is_drafted() -> None:
+    """[S-DRAFT-04] The rows of the decodes have one token."""
+    state = run_steps(make_state(make_config(), make_request("a")), 1)
+    _, output = schedule(add_request(state, make_request("b", 1)))
+
+    assert [("a", 1), ("b", 1)] == batch(output)
+    assert {} == dict(output.scheduled_spec_token_ids)
+
+
+def test_hit_of_one_token_is_enough_for_padding() -> None:
+    """[S-DRAFT-04] Blocks of one token: the first of two was found."""
+    groups = (FullAttentionSpec(block_size=1),)
+    config = make_config(num_spec_tokens=3, block_size=1, num_blocks=65, kv_cache_groups=groups)
+    state = run_steps(make_state(config, make_request("a", 2, tokens=(1, 1))), 1)
+    state = add_request(finish_requests(state, [A]), make_request("b", 2, tokens=(1, 1)))
+
+    assert [("b", 4)] == batch(schedule(state)[1])
 
 
 def test_request_that_is_alone_is_padded_behind_a_hit_only() -> None:

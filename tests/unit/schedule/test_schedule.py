@@ -76,6 +76,14 @@ def test_step_that_carried_prompt_restarts_the_interval(interval: int, expected:
     assert expected == seen
 
 
+@pytest.mark.parametrize(("is_v2", "expected"), [(False, {"a"}), (True, set())])
+def test_batch_is_kept_only_for_the_runner_that_asks_for_it(is_v2: bool, expected: set[str]) -> None:
+    """[M-STATE-01] V1 is told which rows are new [S-OUT-03]; for V2, equal situations stay equal states."""
+    state, _ = run_step(make_state(make_config(use_v2_model_runner=is_v2), make_request("a")))
+
+    assert expected == state.prev_step_request_ids
+
+
 def remember(state: SchedulerState) -> tuple[object, ...]:
     """List what one plan could change by mistake."""
     return (state, hash(state), list(state.waiting), state.kv.pool.free_blocks(), dict(state.progress))

@@ -54,6 +54,14 @@ def test_nobody_is_admitted_while_everything_is_paused() -> None:
     assert not after.prefill_capacity_bound
 
 
+def test_step_without_a_scan_leaves_short_capacity_as_it_was() -> None:
+    """[S-WAIT-01, S-WAIT-11] `b` was left for want of a place, and nobody looked for one since."""
+    state, _ = schedule(make_state(make_config(max_num_seqs=1), make_request("a"), make_request("b")))
+    state, _ = schedule(set_pause_state(state, PauseState.PAUSED_ALL))
+
+    assert state.prefill_capacity_bound
+
+
 def test_running_requests_go_on_while_new_ones_are_paused() -> None:
     """[S-WAIT-02] A waiting request that holds no block is not admitted, preempted ones included."""
     state = run_steps(run_together(make_config(usable_blocks=4), make_request("a"), make_request("b")), 2)

@@ -123,6 +123,16 @@ def test_canvas_without_tokens_is_rejected_whole() -> None:
     assert ((11, 0), (7, 0)) == (before, counts(state))
 
 
+def test_canvas_of_one_token_gives_up_its_placeholder() -> None:
+    """[U-SPEC-01] The only one there is."""
+    config = make_config(runner_type="diffusion", num_spec_tokens=4, async_scheduling=True)
+    state = plan_steps(make_state(config, make_request("a", canvas_length=1)), 2)
+    before = counts(state)
+    state = update(update(state, result(1)), result(2))
+
+    assert ((8, 1), (7, 0)) == (before, counts(state))
+
+
 def stale_state() -> SchedulerState:
     """Make a state in which `b` was preempted in step 3, while its step 2 with two drafts is in flight."""
     config = make_config(
@@ -219,6 +229,15 @@ def test_drafts_of_a_request_are_told_with_its_last_output(
     assert metrics == last.spec_decode_metrics
 
 
+def test_row_without_tokens_keeps_what_was_counted_of_its_request() -> None:
+    """[U-SPEC-03] Step 3 brings nothing, and the last output tells of step 2."""
+    state = verifying_state(50, max_tokens=3, spec_decode_metrics="summary")
+    state = update(state, result(2, a=(8,)))
+    state, _ = run_step(state, a=())
+
+    assert RequestSpecDecodeMetrics(3, (1, 0, 0, 0), 1) == state.progress[A].spec_decode_metrics
+
+
 def test_drafts_that_the_grammar_does_not_allow_are_not_counted() -> None:
     """[U-SPEC-03] One of two was padded in flight, so one draft was rejected, not two."""
     grammar = AutomatonGrammar([[(token_id, 0) for token_id in range(20)]])
@@ -230,3 +249,17 @@ def test_drafts_that_the_grammar_does_not_allow_are_not_counted() -> None:
 
     assert stats is not None
     assert SpecDecodingStats(2, 1, 1, 0, (0, 0), (1, 0)) == stats.spec_decoding_stats
+
+
+def test_padding_of_one_row_is_not_taken_from_another() -> None:
+    """[U-SPEC-03] `a` has one draft and one padded in its place, `b` two drafts: three were drafted."""
+    grammar = AutomatonGrammar([[(token_id, 0) for token_id in range(20)]])
+    config = make_config(async_scheduling=True, num_spec_tokens=2)
+    state = make_state(config, make_request("a", needs_grammar=True), make_request("b"))
+    state = plan_steps(set_grammar(state, A, grammar), 2)
+    state = update_drafts_in_flight(state, StepId(2), {A: (5, 50), B: (60, 61)})
+    state = update(update(state, result(1, a=(7,), b=(7,))), result(2, a=(8,), b=(8,)))
+    stats = state.emitted.clients[0].scheduler_stats
+
+    assert stats is not None
+    assert SpecDecodingStats(2, 2, 3, 0, (0, 0), (2, 1)) == stats.spec_decoding_stats

@@ -49,6 +49,11 @@ def test_every_begun_block_is_kept(num_tokens: int, num_blocks: int) -> None:
     assert num_blocks == FullAttentionSpec(block_size=4).num_blocks_for(num_tokens)
 
 
+def test_block_may_hold_one_token() -> None:
+    """Then there are as many blocks as tokens."""
+    assert 3 == FullAttentionSpec(block_size=1).num_blocks_for(3)
+
+
 @pytest.mark.parametrize("block_size", [0, -1, 1.0, True, None])
 def test_bad_block_size_is_refused(block_size: int) -> None:
     """A block holds at least one token."""
