@@ -38,18 +38,13 @@ class _Bar:
         self._task = self._progress.add_task("", total=total, **fields)
         self._started = self._refreshed = time.perf_counter()
 
-    def _is_due(self) -> bool:
-        """Tell whether something should be shown now; then there is nothing to show for a while."""
+    def _take_turn(self) -> float | None:
+        """Give the seconds so far if something should be shown now, else None; a turn lasts for a while."""
         now = time.perf_counter()
         if self._progress.disable or now - self._refreshed < REFRESH_SECONDS:
-            return False
+            return None
         self._refreshed = now
-        return True
-
-    @property
-    def _elapsed(self) -> float:
-        """The seconds up to what is shown now; never zero."""
-        return max(self._refreshed - self._started, 1e-9)
+        return now - self._started
 
     def _show(self, **figures: Any) -> None:
         self._progress.update(self._task, **figures)
@@ -87,8 +82,8 @@ class RunProgress(_Bar):
 
     def update(self, num_finished: int, num_steps: int) -> None:
         """Show where the run stands; most calls return at once."""
-        if self._is_due():
-            elapsed = self._elapsed
+        elapsed = self._take_turn()
+        if elapsed is not None:
             rates = f"{num_finished / elapsed:,.0f} requests/s  {num_steps / elapsed:,.0f} steps/s"
             self._show(completed=num_finished, rates=rates)
 
@@ -111,7 +106,7 @@ class CheckProgress(_Bar):
 
     def update(self, num_read: int) -> None:
         """Show how many bytes were read so far; most calls return at once."""
-        if self._is_due():
+        if self._take_turn() is not None:
             self._show(completed=num_read)
 
 
@@ -126,8 +121,8 @@ class ExploreProgress(_Bar):
 
     def update(self, found: SearchProgress) -> None:
         """Show how far the search is; most calls return at once."""
-        if self._is_due():
-            elapsed = self._elapsed
+        elapsed = self._take_turn()
+        if elapsed is not None:
             text = (
                 f"depth {found.depth}  {found.num_states:,} states  {found.num_to_expand:,} left in level  "
                 f"{found.num_expanded / elapsed:,.0f} states/s  {found.num_moves / elapsed:,.0f} moves/s"

@@ -74,8 +74,9 @@ class LayeredMap(Mapping[K, V], Generic[K, V]):
         return opened.close()
 
     def _merged(self) -> dict[K, V]:
-        if len(self._layers) == 1 and len(self._layers[0]) == self._length:
-            return self._layers[0]  # type: ignore[return-value]  # then nothing is hidden
+        """Give all entries in a dict that is only to be read: a single layer hides nothing, and is it."""
+        if len(self._layers) == 1:
+            return self._layers[0]  # type: ignore[return-value]
         merged: dict[K, Any] = {}
         for layer in self._layers:
             merged.update(layer)

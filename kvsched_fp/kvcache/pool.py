@@ -156,7 +156,8 @@ class OpenPool:
     def close(self) -> BlockPool:
         """Freeze into a value. The transient must not be used afterwards."""
         cached = self._cached.close()
-        if not (self._ref_counts or self._keys) and cached is self._before.cached:
+        opened = (self._next, self._prev, self._ref_counts, self._keys)
+        if cached is self._before.cached and not any(opened):
             return self._before
         return _make_block_pool(
             self._num_blocks,

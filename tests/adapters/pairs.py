@@ -59,6 +59,11 @@ CLOCK = Clock()
 """What all drivers' schedulers look at, set to the time of the event."""
 
 
+def _with_stranger(drafts: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Put drafts for somebody who is gone before them: a drafter may be behind the scheduler."""
+    return {"nobody": (1,), **drafts}
+
+
 class Driver:
     """One scheduler behind vLLM's interface, and the requests that it was given."""
 
@@ -93,11 +98,13 @@ class Driver:
                 told = self.scheduler.update_from_output(output, returned)
                 return {"told": plain(told), "cut": plain(returned.sampled_token_ids)}
             case UpdateDrafts(draft_token_ids):
-                return self.scheduler.update_draft_token_ids(to_vllm_drafts(draft_token_ids))
+                return self.scheduler.update_draft_token_ids(
+                    to_vllm_drafts(_with_stranger(draft_token_ids))
+                )
             case UpdateDraftsInFlight(step_id, draft_token_ids):
                 index = step_id - 1 - self.scheduler.current_step
                 output = self._in_flight[index]
-                drafts = to_vllm_drafts(draft_token_ids)
+                drafts = to_vllm_drafts(_with_stranger(draft_token_ids))
                 self.scheduler.update_draft_token_ids_in_output(drafts, output)
                 return plain(output)
             case GrammarReady(request_id, grammar):

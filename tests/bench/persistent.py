@@ -141,7 +141,7 @@ def time_deques() -> None:
 
 
 def time_records() -> None:
-    """Compare the ways to construct a frozen record of twenty fields, and to change one of them."""
+    """Compare the ways to construct a `Progress`, and to change one of its fields."""
     make = quick_constructor(Progress)
     values = attrs.astuple(Progress(), recurse=False)
     report("frozen record", lambda: [Progress(*values) for _ in range(NUM_OPERATIONS)])
