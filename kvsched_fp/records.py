@@ -2,8 +2,8 @@
 
 The constructor of a frozen attrs class sets each field through `object.__setattr__`, which for a
 `Progress` takes twice as long as all else that there is to do (`tests/bench/persistent.py`). So a hot
-record has an open twin with the same slots; its constructor fills the twin by plain assignment, and then names it
-the frozen class. What comes out is an ordinary frozen record.
+record has an open twin with the same slots; its constructor fills the twin by plain assignment, and then
+names it the frozen class. What comes out is an ordinary frozen record.
 
 Both functions are made from text, as attrs makes its own: a constructor with one parameter per field costs
 a fifth less than one that passes them on as a tuple, and copying field by field a fraction of

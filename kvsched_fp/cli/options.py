@@ -55,8 +55,8 @@ def check_options(bundled: str) -> Callable[[Callable[..., None]], Callable[...,
             "--check",
             "check_name",
             type=click.Choice([member.value for member in CheckMode]),
-            help="Check the invariants: all after every event; those of the run and the cheap ones after every "
-            "event and the whole state now and then; or none.  "
+            help="Check the invariants: all after every event; those of the run and the cheap ones after "
+            "every event and the whole state now and then; or none.  "
             f"[default: every for {bundled}, else sampled]",
         )
         check_every = option(
