@@ -21,14 +21,14 @@ from kvsched_fp.invariants import (
     CATALOGUE,
     RunChecker,
     StateInvariant,
+    Step,
     StepInvariant,
     check_full,
-    check_full_step,
+    check_observed_full,
     observe,
 )
-from kvsched_fp.invariants.evidence import find_evidence, is_stumble
+from kvsched_fp.invariants.evidence import Stumble, find_evidence
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher
-from kvsched_fp.state import SchedulerState
 from tests.conformance.kinds import FEATURED, PLAIN, Drawn
 from tests.conformance.within_the_rules import WithinTheRules
 from tests.mutants.mutant import Mutant
@@ -71,7 +71,7 @@ def play_drawn(drawn: Drawn) -> Played:
         before, event = state, rules.turn(state, drawn_event)
         try:
             state, outcome = step(before, event)
-            broken = broken_by(run, before, event, state, outcome)
+            broken = broken_by(run, observe(before, event, state, outcome))
         except InvalidEvent:
             if isinstance(event, AddRequest):
                 continue
@@ -94,7 +94,7 @@ def play_events(config: SchedulerConfig, events: Sequence[Event]) -> Played:
         before = state
         try:
             state, outcome = step(before, event)
-            broken = broken_by(run, before, event, state, outcome)
+            broken = broken_by(run, observe(before, event, state, outcome))
         except InvalidEvent:
             break
         except Exception:  # as above
@@ -104,32 +104,27 @@ def play_events(config: SchedulerConfig, events: Sequence[Event]) -> Played:
     return Played(config, tuple(events), frozenset())
 
 
-def broken_by(
-    run: RunChecker, before: SchedulerState, event: Event, after: SchedulerState, outcome: object
-) -> frozenset[str]:
+def broken_by(run: RunChecker, seen: Step) -> frozenset[str]:
     """Name all invariants that an event breaks, those of the run until then among them."""
-    found = run.find_broken(observe(before, event, after, outcome))
-    broken = frozenset(name for name, evidence in found.items() if not is_stumble(evidence))
+    found = run.find_broken(seen)
+    broken = frozenset(name for name, evidence in found.items() if not isinstance(evidence, Stumble))
     try:
-        check_full(after)
-        check_full_step(before, event, after, outcome)
+        check_full(seen.after)
+        check_observed_full(seen)
     except InvariantViolation:
-        broken |= frozenset(_all_broken(before, event, after, outcome))
+        broken |= frozenset(_all_broken(seen))
         return broken or frozenset({CRASH})
     return frozenset({CRASH}) if found and not broken else broken
 
 
-def _all_broken(
-    before: SchedulerState, event: Event, after: SchedulerState, outcome: object
-) -> Iterator[str]:
+def _all_broken(seen: Step) -> Iterator[str]:
     """Ask every invariant of a state and of a step, not only those up to the first that is broken."""
-    seen = observe(before, event, after, outcome)
     for entry in CATALOGUE:
         if isinstance(entry, StateInvariant):
-            evidence = find_evidence(entry.predicate, after)
-        elif isinstance(entry, StepInvariant) and type(event) in entry.events:
+            evidence = find_evidence(entry.predicate, seen.after)
+        elif isinstance(entry, StepInvariant) and type(seen.event) in entry.events:
             evidence = find_evidence(entry.predicate, seen)
         else:
             continue
-        if evidence is not None and not is_stumble(evidence):
+        if evidence is not None and not isinstance(evidence, Stumble):
             yield entry.invariant_id
