@@ -4,5 +4,5 @@ from kvsched_fp.progress import Progress
 
 
 def has_answered(progress: Progress) -> bool:
-    """Tell whether a request has told its client something: the first output carries the statistics away."""
+    """Tell whether a request has told its client something: the first output takes the statistics away."""
     return progress.prefill_stats is None
