@@ -89,8 +89,11 @@ def end_or_continue(
 
 
 def require_room(config: SchedulerConfig, request: Request, progress: Progress, chunk: Chunk) -> None:
-    """Refuse the next input of a session if it may not fit into `max_model_len` [M-SESS-09]."""
-    num_kept = _most_known_tokens(config, request, progress) - 1
+    """Refuse the next input of a session if it may not fit into `max_model_len` [M-SESS-09].
+
+    Raises `InvalidEvent` naming `prompt_token_ids`.
+    """
+    num_kept = most_kept_tokens(config, request, progress)
     num_room = config.max_model_len - num_kept
     if len(chunk.prompt_token_ids) > num_room:
         raise InvalidEvent(
@@ -101,16 +104,21 @@ def require_room(config: SchedulerConfig, request: Request, progress: Progress, 
         )
 
 
-def _most_known_tokens(config: SchedulerConfig, request: Request, progress: Progress) -> int:
-    """Count what may be known of a session at most when it has answered all the input that it has."""
+def most_kept_tokens(config: SchedulerConfig, request: Request, progress: Progress) -> int:
+    """Count the tokens that may stand before the next input of a session at most [M-SESS-09].
+
+    That is all that is known but the last token, when it has answered all the input that it has. The
+    session must not have got its end: nothing may come behind it.
+    """
     if progress.status is RequestStatus.WAITING_FOR_INPUT:
-        return num_known_tokens(request, progress)
+        return num_known_tokens(request, progress) - 1
     most = _most_behind_answer(config, request.num_prompt_tokens, request.sampling_params)
+    # No chunk is the end: the caller has refused what comes behind one.
     for chunk in progress.chunks:
         assert chunk is not None
         num_prompt_tokens = most - 1 + len(chunk.prompt_token_ids)
         most = _most_behind_answer(config, num_prompt_tokens, chunk.sampling_params)
-    return most
+    return most - 1
 
 
 def _most_behind_answer(config: SchedulerConfig, num_prompt_tokens: int, params: SamplingParams) -> int:

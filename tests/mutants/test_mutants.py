@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from kvsched_fp import Event, SchedulerState, step
 from kvsched_fp.invariants import CATALOGUE
+from tests.mutants import play
 from tests.mutants.exempt import EXEMPT
 from tests.mutants.hunting import hunts, stream
 from tests.mutants.mutant import COMPARISON, Mutant
@@ -64,6 +66,33 @@ def test_every_module_of_the_core_has_a_mutant() -> None:
     }
 
     assert set() == core - planted_in
+
+
+def test_a_history_goes_on_where_a_client_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the quirks, input that has no room is refused, and what comes behind it is played."""
+    was_taken: list[bool] = []
+
+    def note(state: SchedulerState, event: Event) -> Any:
+        was_taken.append(False)
+        result = step(state, event)
+        was_taken[-1] = True
+        return result
+
+    monkeypatch.setattr(play, "step", note)
+    num_refused = 0
+    for seed in range(30):
+        was_taken.clear()
+        drawn = play.draw(seed, _BY_NAME["input in store takes no room"])
+        if drawn is None:
+            continue
+        played = play.play_drawn(drawn)
+        num_refused += was_taken.count(False)
+
+        assert not played.broken
+        assert was_taken.count(True) == len(played.events)
+        assert was_taken[-1]
+
+    assert num_refused > 1
 
 
 def test_a_story_is_made_small_where_the_machine_falls_over() -> None:

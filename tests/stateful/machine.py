@@ -35,7 +35,13 @@ from kvsched_fp import (
 )
 from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId, StepId
-from kvsched_fp.invariants import RunChecker, check_cheap, check_full, check_full_step
+from kvsched_fp.invariants import (
+    RunChecker,
+    check_full,
+    check_observed_cheap,
+    check_observed_full,
+    observe,
+)
 from kvsched_fp.progress import num_known_tokens
 from kvsched_fp.state import live_request_ids
 from kvsched_fp.testing.strategies.outside import (
@@ -285,11 +291,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             event = attrs.evolve(event, time=float(next(self._clock)))
         before, kept = self.state, self._copy() if fully else self.state
         after, outcome = step(before, event)
+        seen = observe(before, event, after, outcome)
         check_full(after)
         if not fully:
-            check_cheap(before, event, after, outcome)
+            check_observed_cheap(seen)
         else:
-            check_full_step(before, event, after, outcome)
+            check_observed_full(seen)
             assert kept == before
             assert hash(kept) == hash(before)
             assert (after, outcome) == step(before, event)
@@ -297,7 +304,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             for situation in situations_of(before, event, after, outcome):
                 note(situation)
                 self.reached[situation] += 1
-        self._run.check(before, event, after, outcome)
+        self._run.check_observed(seen)
         self.state = after
         if isinstance(event, Schedule):
             self._remember_who_samples()

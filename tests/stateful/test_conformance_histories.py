@@ -6,7 +6,7 @@ They are drawn from a wider world than the machine's: several groups, large pool
 from hypothesis import settings
 
 from kvsched_fp import initial_state, step
-from kvsched_fp.invariants import RunChecker, check_full, check_full_step
+from kvsched_fp.invariants import RunChecker, check_full, check_observed_full, observe
 from kvsched_fp.kvcache.hashing import Blake2BlockHasher
 from tests.conformance.kinds import FEATURED
 from tests.conformance.within_the_rules import WithinTheRules
@@ -25,9 +25,10 @@ def _play(seed: int) -> None:
     for drawn_event in history.events():
         event = rules.turn(state, drawn_event)
         after, outcome = step(state, event)
+        seen = observe(state, event, after, outcome)
         check_full(after)
-        check_full_step(state, event, after, outcome)
-        run.check(state, event, after, outcome)
+        check_observed_full(seen)
+        run.check_observed(seen)
         rules.observe(event, after)
         history.observe(after)
         state = after

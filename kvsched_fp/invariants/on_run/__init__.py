@@ -9,7 +9,7 @@
 | `mirror.py`     | the prefix index as somebody outside knows it                          |
 | `turns.py`      | who got in before whom                                                 |
 
-`endings.py` reads for them who ended in a step.
+`endings.py` reads for them who came, who was thrown out and who ended in a step.
 """
 
 from kvsched_fp.invariants.entry import RunInvariant

@@ -7,7 +7,7 @@ import attrs
 from kvsched_fp.events import AddRequest, FinishRequests, ResetPrefixCache, Schedule, Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, RunInvariant, Step, run_invariant
-from kvsched_fp.invariants.on_run.endings import added, ended, told
+from kvsched_fp.invariants.on_run.endings import added, ended, outputs_told, preempted_by_reset
 from kvsched_fp.state import SchedulerState
 
 
@@ -53,7 +53,8 @@ def _accounts_of(state: SchedulerState) -> _Accounts:
     "No scheduled token is lost: over the run and for each request, what was scheduled has come back or is "
     "in flight. What a request has computed is what it found when it was admitted and what was scheduled "
     "for it since then, less what was thrown away: rejected drafts, what was cut off or in flight behind "
-    "the end of a session's answer, and everything with a preemption.",
+    "the end of a session's answer, and everything with a preemption. A request to which the late result "
+    "of an earlier one of its id was charged (deviation D-05) has no account from there on.",
     "A token that counts too often leaves a hole in the cache; one too few is computed again for ever.",
     AddRequest,
     FinishRequests,
@@ -61,7 +62,7 @@ def _accounts_of(state: SchedulerState) -> _Accounts:
     Schedule,
     Update,
     start=_accounts_of,
-    memory="four numbers for each live request, and one for the run",
+    memory="four numbers for each live request that has an account, and one for the run",
     reports=("vLLM PR #20739", "vLLM PR #48245"),
 )
 def _tokens_are_accounted_for(accounts: _Accounts, step: Step) -> str | None:
@@ -71,9 +72,7 @@ def _tokens_are_accounted_for(accounts: _Accounts, step: Step) -> str | None:
         case Update():
             evidence = _credit(accounts, step)
         case ResetPrefixCache():
-            still_running = set(step.after.running)
-            lost = (name for name in step.before.running if name not in still_running)
-            evidence = _throw_away(accounts, step, lost)
+            evidence = _throw_away(accounts, step, preempted_by_reset(step))
         case _:
             evidence = None
             new_id = added(step)
@@ -102,6 +101,7 @@ def _charge(accounts: _Accounts, step: Step) -> str | None:
         account = of.get(request_id)
         if account is None:
             continue
+        # A session that goes on has kept what it computed, and is admitted without looking for more.
         if request_id in admitted and account.computed == 0:
             account.computed = progress.num_computed_tokens - num_tokens  # what it found
         account.computed += num_tokens
@@ -124,7 +124,8 @@ def _credit(accounts: _Accounts, step: Step) -> str | None:
         if account is None:
             continue
         if step_id <= account.since:
-            # Of an earlier request of that id: the reference charges it to this one (deviation D-05).
+            # Of an earlier request of that id: the reference charges it to this one (deviation D-05). What
+            # it has computed, and what is in flight, is wrong until it ends: nothing is to be checked.
             del of[request_id]
             continue
         account.in_flight -= num_tokens
@@ -156,7 +157,7 @@ def _end_answer(account: _Account, step: Step, request_id: RequestId) -> None:
     """Throw away what a session that goes on had scheduled behind the end of its answer."""
     if account.computed > 0:
         num_told = next(
-            len(output.new_token_ids) for output in told(step) if output.request_id == request_id
+            len(output.new_token_ids) for output in outputs_told(step) if output.request_id == request_id
         )
         num_cut = len(step.event.result.sampled_token_ids.get(request_id, ())) - num_told
         account.computed -= num_cut + account.in_flight - account.stale

@@ -7,7 +7,7 @@ import attrs
 from kvsched_fp.events import AddRequest, FinishRequests, Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, RunInvariant, Step, run_invariant
-from kvsched_fp.invariants.on_run.endings import added, ended, told
+from kvsched_fp.invariants.on_run.endings import added, ended, outputs_told
 from kvsched_fp.state import SchedulerState
 
 
@@ -54,7 +54,7 @@ def _told_is_the_output(ledgers: dict[RequestId, _Ledger], step: Step) -> str | 
     if isinstance(step.event, AddRequest):
         _ask(ledgers, step)
     elif isinstance(step.event, Update):
-        for output in told(step):
+        for output in outputs_told(step):
             ledger = ledgers.get(output.request_id)
             if ledger is None:
                 return f"{output} is told of a request that is not live"

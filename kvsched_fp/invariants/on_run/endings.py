@@ -1,4 +1,4 @@
-"""Who came and who ended in a step, as the predicates on runs read it."""
+"""Who came, who was thrown out and who ended in a step, as the predicates on runs read it."""
 
 from collections.abc import Iterator
 
@@ -16,10 +16,16 @@ def added(step: Step) -> RequestId | None:
     return None if request_id in step.before.requests else request_id
 
 
-def told(step: Step) -> Iterator[EngineOutput]:
-    """Give what the clients are told by an update."""
+def outputs_told(step: Step) -> Iterator[EngineOutput]:
+    """Give what is told by an update, of all clients."""
     for client in step.after.emitted.clients.values():
         yield from client.outputs
+
+
+def preempted_by_reset(step: Step) -> list[RequestId]:
+    """List whom a reset of the prefix cache preempted: who was running and is not any more."""
+    still_running = set(step.after.running)
+    return [request_id for request_id in step.before.running if request_id not in still_running]
 
 
 def ended(step: Step) -> list[RequestId]:
@@ -27,7 +33,7 @@ def ended(step: Step) -> list[RequestId]:
     if isinstance(step.event, Update):
         return [
             output.request_id
-            for output in told(step)
+            for output in outputs_told(step)
             if output.finish_reason is not None and output.request_id not in step.after.requests
         ]
     if isinstance(step.event, FinishRequests):

@@ -108,7 +108,7 @@ def _handed_out(output: SchedulerOutput) -> Iterator[tuple[RequestId, _HandedOut
 def _hand_over(hands: _Hands, step: Step, request_id: RequestId, told: _HandedOut) -> str | None:
     num_found = told.num_found_tokens // step.before.config.block_size
     if told.is_whole:
-        kept = hands.tables.get(request_id, [])
+        kept = hands.tables.get(request_id, [])  # no tables at all if it had no blocks: hence not strict
         if any(old != list(new[: len(old)]) for old, new in zip(kept, told.blocks, strict=False)):
             return f"request {request_id} had the blocks {kept} and is told to have {told.blocks}"
         num_found = max([num_found, *map(len, kept)])

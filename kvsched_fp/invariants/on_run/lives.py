@@ -7,7 +7,7 @@ import attrs
 from kvsched_fp.events import AddRequest, FinishRequests, Schedule, Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, RunInvariant, Step, run_invariant
-from kvsched_fp.invariants.on_run.endings import ended, told
+from kvsched_fp.invariants.on_run.endings import ended, outputs_told
 from kvsched_fp.outputs import EngineOutput
 from kvsched_fp.request import FinishReason, Request, RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -46,7 +46,8 @@ def _lives_of(state: SchedulerState) -> dict[RequestId, _Life]:
     FinishRequests,
     Update,
     start=_lives_of,
-    memory="for each live request, whether it is a session, and of its input that it came",
+    memory="for each live request, whether it is a session, and, for each input not begun, whether it is "
+    "the end",
     reports=("vLLM PR #20739",),
 )
 def _everybody_ends_once(lives: dict[RequestId, _Life], step: Step) -> str | None:
@@ -60,7 +61,7 @@ def _everybody_ends_once(lives: dict[RequestId, _Life], step: Step) -> str | Non
                 if lives.pop(request_id, None) is None:
                     return f"request {request_id} is ended from outside and was not live"
         case _:
-            outputs = list(told(step))
+            outputs = list(outputs_told(step))
             touched = [output.request_id for output in outputs]
             for output in outputs:
                 if output.request_id not in lives:
@@ -145,7 +146,7 @@ def _ends_are_told_once(unannounced: _Unannounced, step: Step) -> str | None:
         return None
     due, unannounced.to_clients = unannounced.to_clients, {}
     clients = step.after.emitted.clients
-    for client_index in due.keys() | clients.keys():
+    for client_index in sorted(due.keys() | clients.keys()):
         outputs = clients.get(client_index)
         told_ids = () if outputs is None else outputs.finished_request_ids or ()
         evidence = _compare_ids(f"client {client_index}", due.get(client_index, set()), told_ids)

@@ -1,7 +1,9 @@
 """Who got in before whom: what the order of service promises, over all steps that somebody waits.
 
 Both entries ask the same of every first admission: did anybody wait who had to be admitted before? They
-know who waits from the events and the batches alone, and look at no queue.
+know who waits from the events and the batches, and look at no queue. One thing they read in the state:
+whether a preempted request waits for late output of its own. To remember that would be to keep the account
+of its tokens once more, which `accounts.py` checks.
 
 What may be overtaken by the rules is left out: who waits for a grammar, or for late output of its own; who
 needs an adapter, by whoever needs none or another; and everybody, where the drafter reads ahead (a request
@@ -26,12 +28,17 @@ from kvsched_fp.events import (
 from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, RunInvariant, Step, run_invariant
-from kvsched_fp.invariants.on_run.endings import added, ended
+from kvsched_fp.invariants.on_run.endings import added, ended, preempted_by_reset
+from kvsched_fp.invariants.progress_reading import has_answered
+from kvsched_fp.progress import Progress
 from kvsched_fp.request import Request, RequestStatus
 from kvsched_fp.state import SchedulerState
 
 Rank: TypeAlias = tuple[float, float, str]
-"""Whose turn it is: the smallest rank's. FCFS: the how many-th to be added; else priority, arrival, id."""
+"""Whose turn it is: the smallest rank's.
+
+FCFS: its place in the order of addition; else priority, arrival, id.
+"""
 
 BEFORE_ALL: Rank = (-1.0, 0.0, "")
 """The rank of a preempted request under FCFS."""
@@ -53,48 +60,73 @@ def _adapter(request: Request) -> int | None:
 
 
 @attrs.define
-class _Newcomers:
-    """Who was added and never admitted."""
+class _NeverAdmitted:
+    """The ranks of those that were added and never admitted."""
 
     num_added: int
+    """How many have been added since the scheduler began."""
     ranks: dict[RequestId, Rank]
+
+    def add(self, step: Step) -> None:
+        """Take down the request that a step added."""
+        request = step.event.request
+        self.ranks[request.request_id] = _rank(step.before.config, request, self.num_added)
+        self.num_added += 1
+
+    def leave(self, request_ids: Iterable[RequestId]) -> None:
+        """Strike out who ended, or has answered."""
+        for request_id in request_ids:
+            self.ranks.pop(request_id, None)
+
+
+def _never_admitted_in(state: SchedulerState) -> _NeverAdmitted:
+    return _NeverAdmitted(
+        state.num_added,
+        {
+            request_id: _rank(state.config, state.requests[request_id], state.add_numbers[request_id])
+            for request_id, progress in state.progress.items()
+            if _never_ran(progress)
+        },
+    )
+
+
+def _never_ran(progress: Progress) -> bool:
+    is_waiting = progress.status in (RequestStatus.WAITING, RequestStatus.WAITING_FOR_GRAMMAR)
+    return is_waiting and not has_answered(progress)
+
+
+@attrs.define
+class _Newcomers:
+    """Who was never admitted, and who of them waits for nothing but its turn."""
+
+    never_admitted: _NeverAdmitted
     lines: dict[int | None, list[tuple[Rank, RequestId]]]
     """By adapter, a heap of those that wait for nothing but their turn; who has left may still be in it."""
 
     def line_up(self, request: Request) -> None:
         """Note that a newcomer waits for nothing but its turn."""
         request_id = request.request_id
-        line = self.lines.setdefault(_adapter(request), [])
-        if len(line) > 2 * len(self.ranks):  # most of them have left, behind one that waits long
-            line[:] = [entry for entry in line if self.ranks.get(entry[1]) == entry[0]]
+        line, ranks = self.lines.setdefault(_adapter(request), []), self.never_admitted.ranks
+        if len(line) > 2 * len(ranks):  # most of them have left, behind one that waits long
+            line[:] = [entry for entry in line if ranks.get(entry[1]) == entry[0]]
             heapify(line)
-        heappush(line, (self.ranks[request_id], request_id))
+        heappush(line, (ranks[request_id], request_id))
 
     def first(self, adapter: int | None) -> tuple[Rank, RequestId] | None:
         """Give the newcomer with this adapter whose turn it is, and its rank."""
         line = self.lines.get(adapter, [])
-        while line and self.ranks.get(line[0][1]) != line[0][0]:
+        while line and self.never_admitted.ranks.get(line[0][1]) != line[0][0]:
             heappop(line)
         return line[0] if line else None
 
 
 def _newcomers_of(state: SchedulerState) -> _Newcomers:
-    newcomers = _Newcomers(state.num_added, {}, {})
-    for request_id, progress in state.progress.items():
+    newcomers = _Newcomers(_never_admitted_in(state), {})
+    for request_id in newcomers.never_admitted.ranks:
         request = state.requests[request_id]
-        if _never_ran(state, request_id):
-            newcomers.ranks[request_id] = _rank(state.config, request, state.add_numbers[request_id])
-            if not request.needs_grammar or _has_grammar(progress.grammar):
-                newcomers.line_up(request)
+        if not request.needs_grammar or _has_grammar(state.progress[request_id].grammar):
+            newcomers.line_up(request)
     return newcomers
-
-
-def _never_ran(state: SchedulerState, request_id: RequestId) -> bool:
-    progress = state.progress[request_id]
-    return (
-        progress.status in (RequestStatus.WAITING, RequestStatus.WAITING_FOR_GRAMMAR)
-        and progress.prefill_stats is not None
-    )
 
 
 def _has_grammar(grammar: Grammar | GrammarError | None) -> bool:
@@ -123,23 +155,21 @@ def _newcomers_keep_their_turns(newcomers: _Newcomers, step: Step) -> str | None
         case Schedule():
             return _let_newcomers_in(newcomers, step)
         case AddRequest(request) if added(step) is not None:
-            newcomers.ranks[request.request_id] = _rank(step.before.config, request, newcomers.num_added)
-            newcomers.num_added += 1
+            newcomers.never_admitted.add(step)
             if not request.needs_grammar:
                 newcomers.line_up(request)
         case GrammarReady(request_id, _):
             newcomers.line_up(step.before.requests[request_id])
-    for request_id in (*ended(step), *step.went_on):
-        newcomers.ranks.pop(request_id, None)
+    newcomers.never_admitted.leave((*ended(step), *step.went_on))
     return None
 
 
 def _let_newcomers_in(newcomers: _Newcomers, step: Step) -> str | None:
     for request_id in step.admitted:
-        rank = newcomers.ranks.pop(request_id, None)
+        rank = newcomers.never_admitted.ranks.pop(request_id, None)
         if rank is None or step.before.config.num_prefill_lookahead_tokens:
             continue
-        for adapter in {None, _adapter(step.before.requests[request_id])}:
+        for adapter in dict.fromkeys((None, _adapter(step.before.requests[request_id]))):
             waiting = newcomers.first(adapter)
             if waiting is not None and waiting[0] < rank:
                 return f"request {request_id} is admitted, and {waiting[1]} still waits for its turn before"
@@ -148,22 +178,19 @@ def _let_newcomers_in(newcomers: _Newcomers, step: Step) -> str | None:
 
 @attrs.define
 class _Returning:
-    """Who was preempted and has not come back, and who was never admitted."""
+    """Who was never admitted, and who was preempted and has not come back."""
 
-    num_added: int
+    newcomers: _NeverAdmitted
     preempted: dict[RequestId, Rank]
-    newcomers: dict[RequestId, Rank]
 
 
 def _returning_of(state: SchedulerState) -> _Returning:
-    returning = _Returning(state.num_added, {}, {})
-    for request_id, progress in state.progress.items():
-        request = state.requests[request_id]
-        if progress.status is RequestStatus.PREEMPTED:
-            returning.preempted[request_id] = _rank_of_preempted(state.config, request)
-        elif _never_ran(state, request_id):
-            returning.newcomers[request_id] = _rank(state.config, request, state.add_numbers[request_id])
-    return returning
+    preempted = {
+        request_id: _rank_of_preempted(state.config, state.requests[request_id])
+        for request_id, progress in state.progress.items()
+        if progress.status is RequestStatus.PREEMPTED
+    }
+    return _Returning(_never_admitted_in(state), preempted)
 
 
 @run_invariant(
@@ -189,16 +216,12 @@ def _preempted_come_back_first(returning: _Returning, step: Step) -> str | None:
             return evidence
         _note_preempted(returning, step, step.victims)
     elif isinstance(step.event, ResetPrefixCache):
-        still_running = set(step.after.running)
-        _note_preempted(
-            returning, step, (name for name in step.before.running if name not in still_running)
-        )
+        _note_preempted(returning, step, preempted_by_reset(step))
     elif added(step) is not None:
-        request = step.event.request
-        returning.newcomers[request.request_id] = _rank(step.before.config, request, returning.num_added)
-        returning.num_added += 1
-    for request_id in (*ended(step), *step.went_on):
-        returning.newcomers.pop(request_id, None)
+        returning.newcomers.add(step)
+    gone = (*ended(step), *step.went_on)
+    returning.newcomers.leave(gone)
+    for request_id in gone:
         returning.preempted.pop(request_id, None)
     return None
 
@@ -212,7 +235,7 @@ def _note_preempted(returning: _Returning, step: Step, request_ids: Iterable[Req
 def _let_in(returning: _Returning, step: Step) -> str | None:
     for request_id in step.admitted:
         returning.preempted.pop(request_id, None)
-        rank = returning.newcomers.pop(request_id, None)
+        rank = returning.newcomers.ranks.pop(request_id, None)
         if rank is None or not returning.preempted or step.before.config.num_prefill_lookahead_tokens:
             continue
         adapters = (None, _adapter(step.before.requests[request_id]))

@@ -13,6 +13,7 @@ from itertools import pairwise
 from kvsched_fp.config import Quirk
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.invariants.progress_reading import has_answered
 from kvsched_fp.progress import Progress, RequestEventType
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -63,10 +64,10 @@ def _computed_is_known(state: SchedulerState) -> str | None:
 )
 def _fresh_is_blank(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():
-        has_told = state.requests[request_id].resumable and progress.prefill_stats is None
+        is_continued = state.requests[request_id].resumable and has_answered(progress)
         if (
             progress.status in (RequestStatus.WAITING, RequestStatus.WAITING_FOR_GRAMMAR)
-            and not has_told
+            and not is_continued
             and not (
                 progress.num_computed_tokens == progress.num_in_flight_tokens == 0
                 and progress.num_stale_output_tokens == progress.num_preemptions == 0
@@ -165,7 +166,7 @@ def _live_has_not_stopped(state: SchedulerState) -> str | None:
 )
 def _stats_until_output(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():
-        is_told, has_output = progress.prefill_stats is None, bool(progress.output_token_ids)
+        is_told, has_output = has_answered(progress), bool(progress.output_token_ids)
         if is_told != has_output and not (is_told and state.requests[request_id].resumable):
             return (
                 f"request {request_id} with {len(progress.output_token_ids)} output tokens "

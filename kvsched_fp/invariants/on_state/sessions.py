@@ -2,6 +2,7 @@
 
 from kvsched_fp.config import Quirk
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.invariants.progress_reading import has_answered
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -52,7 +53,7 @@ def _only_sessions_have_input(state: SchedulerState) -> str | None:
 def _stopped_has_rest(state: SchedulerState) -> str | None:
     for request_id, progress in state.progress.items():
         request = state.requests[request_id]
-        is_stopped = request.resumable and progress.prefill_stats is None
+        is_stopped = request.resumable and has_answered(progress)
         if not is_stopped or progress.status in (RequestStatus.RUNNING, RequestStatus.PREEMPTED):
             continue
         num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
@@ -83,8 +84,8 @@ def _prompts_fit(state: SchedulerState) -> str | None:
         num_tokens = len(request.prompt_token_ids)
         if num_tokens <= state.config.max_model_len:
             continue
-        has_answered = request.resumable and state.progress[request_id].prefill_stats is None
-        if not (may_outgrow and has_answered):
+        is_continued = request.resumable and has_answered(state.progress[request_id])
+        if not (may_outgrow and is_continued):
             return (
                 f"request {request_id} has a prompt of {num_tokens} tokens, max_model_len is "
                 f"{state.config.max_model_len}"

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
-from kvsched_fp.config import RunnerType, SchedulingPolicy
+from kvsched_fp.config import Quirk, RunnerType, SchedulingPolicy
 from kvsched_fp.events import StepResult
 from kvsched_fp.grammar import AutomatonGrammar
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.request import Request, RequestStatus
+from kvsched_fp.sessions import most_kept_tokens
 from kvsched_fp.state import SchedulerState, live_request_ids
 from kvsched_fp.testing.strategies.plays import Answers
 from kvsched_fp.testing.strategies.wishes import EOS, OTHER, PLAIN
@@ -163,18 +164,20 @@ def next_input(
 
 
 def has_room(state: SchedulerState, session: Request) -> bool:
-    """Tell whether a session that goes on with `session` surely stays within `max_model_len`.
+    """Tell whether a session may go on with `session`; behind its end, it may not.
 
-    The reference fails when it reports the blocks of one that does not (deviation D-11), so it only matters
-    where blocks are reported.
+    It has to stay within `max_model_len` where the machine refuses what may not (without the quirk
+    `OUTGROWS_MODEL_LEN`), and where blocks are reported: the reference fails when it reports those of a
+    session that outgrew it (deviation D-11).
     """
-    if not state.config.enable_kv_cache_events or not session.resumable:
-        return True
+    config = state.config
     live, progress = state.requests[session.request_id], state.progress[session.request_id]
-    pending = [chunk for chunk in progress.chunks if chunk is not None]
-    most = live.num_prompt_tokens + live.sampling_params.max_tokens + session.num_prompt_tokens
-    most += sum(len(chunk.prompt_token_ids) + chunk.sampling_params.max_tokens for chunk in pending)
-    return most <= state.config.max_model_len
+    if progress.chunks[-1:] == (None,):
+        return False
+    may_outgrow = Quirk.OUTGROWS_MODEL_LEN in config.quirks and not config.enable_kv_cache_events
+    if may_outgrow or not session.resumable:
+        return True
+    return most_kept_tokens(config, live, progress) + session.num_prompt_tokens <= config.max_model_len
 
 
 def sampling_rows(state: SchedulerState) -> list[RequestId]:

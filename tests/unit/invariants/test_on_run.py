@@ -24,6 +24,7 @@ from kvsched_fp.invariants import (
     RunInvariant,
     check_observed_full,
 )
+from kvsched_fp.invariants.evidence import Stumble
 from tests.unit.walks import CONFIGS, KINDS, Walk, walk
 from tests.unit.worlds import make_config, make_request, make_state
 
@@ -32,17 +33,18 @@ from .good import answer, busy_state, run
 from .good_features import ahead_state, apply, constrained_state, failing_state, more_input, parked_state
 
 RUN_INVARIANTS = {entry.invariant_id: entry for entry in CATALOGUE if isinstance(entry, RunInvariant)}
-WALKS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1000)), max_size=60)
+WALKS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1000)), max_size=60).map(
+    lambda numbers: [("schedule", 1), *numbers]  # one event that always makes sense: no walk is empty
+)
 
 
 @given(st.sampled_from(CONFIGS), WALKS, st.integers(0, 60))
 def test_a_run_may_begin_anywhere(config: SchedulerConfig, numbers: Walk, num_skipped: int) -> None:
     """A sound run keeps every invariant, from wherever on it is followed."""
-    steps = list(walk(config, numbers))[num_skipped:]
-    if not steps:
-        return
-    checker = RunChecker(steps[0][0])
-    for before, event, after, outcome in steps:
+    steps = list(walk(config, numbers))
+    start = num_skipped % len(steps)
+    checker = RunChecker(steps[start][0])
+    for before, event, after, outcome in steps[start:]:
         expected = sum(type(event) in entry.events for entry in RUN_INVARIANTS.values())
 
         assert expected == checker.check(before, event, after, outcome)
@@ -77,7 +79,7 @@ def test_a_broken_run_is_reported(invariant_id: str) -> None:
     evidence = checker.find_broken(last)[invariant_id]
 
     assert evidence
-    assert "cannot be checked" not in evidence
+    assert not isinstance(evidence, Stumble)
 
 
 def test_the_first_of_the_catalogue_is_told() -> None:

@@ -6,6 +6,7 @@ from kvsched_fp import InvariantViolation, SchedulerState, SchedulingPolicy, ini
 from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import BlockId
 from kvsched_fp.invariants import CATALOGUE, StateInvariant, check_full
+from kvsched_fp.invariants.evidence import Stumble
 from tests.unit.worlds import make_config
 
 from .broken_states import BROKEN_STATES
@@ -73,7 +74,7 @@ def test_a_broken_state_is_reported(invariant_id: str) -> None:
         check_full(broken)
 
     assert (invariant_id, True) == (violation.value.invariant_id, bool(violation.value.evidence))
-    assert "cannot be checked" not in violation.value.evidence
+    assert not isinstance(violation.value.evidence, Stumble)
 
 
 def test_a_state_that_makes_a_predicate_stumble_is_reported() -> None:
