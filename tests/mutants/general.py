@@ -2,6 +2,7 @@
 
     python -m tests.mutants.general                   # at most 30 mutants of each module, drawn with seed 1
     python -m tests.mutants.general --most 10000      # all there are
+    python -m tests.mutants.general --only deque.py kvcache/pool.py    # of these modules
     python -m tests.mutants.general --survivors       # those again that nothing has killed
     python -m tests.mutants.general --table           # run nothing, print the table
 
@@ -14,7 +15,7 @@ import json
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 MUTANTS_DIR = Path("mutants")
@@ -30,6 +31,9 @@ SURVIVED = 0
 NO_TESTS = (5, 33)
 TIMED_OUT = (-24, 24, 36, 152, 255)
 
+TABLE_HEAD = "| module | mutants | run | killed | timed out | crashed | survived | met by no test |"
+TABLE_LINE = "|---|---|---|---|---|---|---|---|"
+
 
 def main() -> None:
     """Run what was asked for, and print the table."""
@@ -37,24 +41,40 @@ def main() -> None:
     if not options.table:
         if not MUTANTS_DIR.exists():
             _mutmut([SMALL_MODULE])  # makes the mutants of all modules: no command does that alone
-        _run_in_groups(_left_alive() if options.survivors else draw(options.most, options.seed))
-    print_table(read_verdicts())
+        chosen = choose(read_verdicts(), options.only)
+        _run_in_groups(
+            _left_alive(chosen) if options.survivors else draw(chosen, options.most, options.seed)
+        )
+    print_table(choose(read_verdicts(), options.only))
 
 
-def draw(most: int, seed: int) -> list[str]:
+def choose(found: Mapping[str, Verdicts], only: Sequence[str]) -> Mapping[str, Verdicts]:
+    """Give what was found of some modules, or of all if none is named.
+
+    Raises `ValueError` for a module that has no mutants: it is another path, or empty, or left out.
+    """
+    unknown = [module for module in only if module not in found]
+    if unknown:
+        raise ValueError(
+            f"--only {' '.join(unknown)}: no mutants; modules with mutants are {', '.join(found)}"
+        )
+    return {module: found[module] for module in only} if only else found
+
+
+def draw(found: Mapping[str, Verdicts], most: int, seed: int) -> list[str]:
     """Give what is still to be run of a sample; a larger sample has all of a smaller one."""
     drawn: list[str] = []
-    for module, verdicts in read_verdicts().items():
+    for module, verdicts in found.items():
         names = sorted(verdicts)
         random.Random(f"{seed} {module}").shuffle(names)
         drawn += [name for name in names[:most] if verdicts[name] is None]
     return drawn
 
 
-def _left_alive() -> list[str]:
+def _left_alive(found: Mapping[str, Verdicts]) -> list[str]:
     return [
         name
-        for verdicts in read_verdicts().values()
+        for verdicts in found.values()
         for name, code in verdicts.items()
         if code in (SURVIVED, *NO_TESTS)
     ]
@@ -85,14 +105,14 @@ def read_verdicts() -> dict[str, Verdicts]:
 
 
 def print_table(found: Mapping[str, Verdicts]) -> None:
-    """Print how many mutants of each module there are, and what became of them."""
-    print("module | mutants | run | killed | timed out | crashed | survived | met by no test")
+    """Print how many mutants of each module there are, and what became of them (`specs/mutation.md`)."""
+    print(TABLE_HEAD, TABLE_LINE, sep="\n")
     total: Counter[str] = Counter()
     for module, verdicts in found.items():
         counts = Counter(map(_verdict, verdicts.values()))
         total += counts
-        print(_row(module, counts))
-    print(_row("all", total))
+        print(_row(f"`{module}`", counts))
+    print(_row("**all**", total))
 
 
 def _verdict(code: int | None) -> str:
@@ -110,13 +130,16 @@ def _verdict(code: int | None) -> str:
 def _row(module: str, counts: Counter[str]) -> str:
     num_run = counts.total() - counts["not run"]
     columns = (counts[name] for name in ("killed", "timed out", "crashed", "survived", "no tests"))
-    return " | ".join(map(str, (module, counts.total(), num_run, *columns)))
+    return f"| {module} | {' | '.join(map(str, (counts.total(), num_run, *columns)))} |"
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.general", description=__doc__)
     parser.add_argument("--most", type=int, default=30, help="mutants drawn of each module")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--only", nargs="+", default=(), metavar="MODULE", help="modules, by path in the package"
+    )
     parser.add_argument("--survivors", action="store_true", help="run those again that nothing has killed")
     parser.add_argument("--table", action="store_true", help="run nothing")
     return parser.parse_args()

@@ -58,14 +58,33 @@ def test_equal_elements_are_equal_values(commands: Commands) -> None:
     assert made.append(-1) != deque
 
 
-@given(commands=COMMANDS)
-def test_chunks_are_few(commands: Commands) -> None:
-    """No chunk is empty or too large, and two neighbours have more elements than fit into one."""
-    deque, _ = run(commands)
+def require_few_chunks(deque: Deque[int]) -> None:
+    """Fail if a chunk is empty or too large, or two neighbours fit into one."""
     sizes = [len(chunk) for chunk in deque._chunks]
 
     assert all(0 < size <= CHUNK_SIZE for size in sizes)
     assert all(first + second > CHUNK_SIZE for first, second in pairwise(sizes))
+
+
+@given(commands=COMMANDS)
+def test_chunks_are_few(commands: Commands) -> None:
+    """No chunk is empty or too large, and two neighbours have more elements than fit into one."""
+    deque, _ = run(commands)
+
+    require_few_chunks(deque)
+
+
+def test_first_chunk_is_joined_with_the_next_as_soon_as_both_fit_into_one() -> None:
+    """Two chunks that are not full are emptied from the left, one element at a time."""
+    size = CHUNK_SIZE - 10
+    deque = make_deque(range(size)).prepend(range(-size, 0))
+    for first in range(-size, size):
+        require_few_chunks(deque)
+
+        assert first == deque.left
+        deque = deque.popleft()
+
+    assert 0 == len(deque)
 
 
 def test_change_leaves_the_old_deque_alone() -> None:
