@@ -13,7 +13,9 @@ from vllm.v1.request import Request as VllmRequest
 from kvsched_fp.adapters.vllm.assignments import STATE_FIELDS, AssignedConfig, reassign_request
 from kvsched_fp.adapters.vllm.compare import (
     find_different_request,
+    find_differently_asked,
     find_moved_request,
+    find_other_priority,
     is_same_step,
     is_same_token_map,
     is_same_told,
@@ -50,8 +52,9 @@ from kvsched_fp.trace.difference import Difference, first_difference
 from kvsched_fp.trace.divergence import NUM_LAST_EVENTS, describe
 
 NUM_WAITING_COMPARED = 32
-"""Waiting requests at the front of the queue that are compared after every call. Of the others as many more
-are, in turn: a call must not cost the length of the queue."""
+"""Waiting requests at the front of the queue that are compared after every call. Of all requests as many
+are looked at more closely after every call but `schedule`, in turn: a call must not cost the length of the
+queue."""
 
 
 class Beside:
@@ -245,11 +248,7 @@ class Beside:
         running = tuple([request.request_id for request in real.running])
         if running != after.running:
             return first_difference(running, after.running, "running")
-        compare_running = find_moved_request if isinstance(event, Schedule) else find_different_request
-        request = compare_running(real.running, after)
-        if request is None and len(real.requests) > len(running):
-            waiting = [*self._front_of(real.waiting), *self._front_of(real.kv_holding_waiting)]
-            request = find_different_request([*waiting, *self._next_of_sweep()], after)
+        request = self._find_different_request(event, after)
         if request is not None:
             return _in_request(request, after)
         return (
@@ -257,6 +256,21 @@ class Beside:
             or self._compare_queue("waiting", real.waiting, after.waiting)
             or self._compare_queue("kv_holding_waiting", real.kv_holding_waiting, after.kv_holding_waiting)
         )
+
+    def _find_different_request(self, event: Event, after: SchedulerState) -> VllmRequest | None:
+        """Give a request whose progress differs; what a call cannot have changed is looked at in turn."""
+        real = self.real
+        if isinstance(event, Schedule):
+            request = find_moved_request(real.running, after)
+            others: list[VllmRequest] = []
+        else:
+            request = find_different_request(real.running, after)
+            others = self._next_of_sweep()
+            request = request or find_differently_asked(others, after)
+        if request is None and len(real.requests) > len(real.running):
+            waiting = [*self._front_of(real.waiting), *self._front_of(real.kv_holding_waiting)]
+            request = find_different_request([*waiting, *others], after)
+        return request or find_other_priority(real.running, after)
 
     def _compare_queue(self, name: str, real: Any, ours: WaitingQueue) -> Difference | None:
         """Compare the front of a waiting queue."""
@@ -276,8 +290,9 @@ class Beside:
         """Give the next requests of a round through all."""
         requests = self.real.requests
         chosen = list(islice(self._sweep, NUM_WAITING_COMPARED))
-        if not chosen:
+        if len(chosen) < NUM_WAITING_COMPARED:
             self._sweep = iter(list(requests.values()))
+            chosen = chosen or list(islice(self._sweep, NUM_WAITING_COMPARED))
         return [request for request in chosen if requests.get(request.request_id) is request]
 
 

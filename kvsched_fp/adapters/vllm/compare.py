@@ -10,13 +10,19 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.request import Request as VllmRequest
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
-from kvsched_fp.adapters.vllm.pairings import SCHEDULER_STATS, STATUSES, to_block_ids
+from kvsched_fp.adapters.vllm.pairings import (
+    SCHEDULER_STATS,
+    SPEC_DECODE_METRICS,
+    STATUSES,
+    to_block_ids,
+)
 from kvsched_fp.adapters.vllm.recorded import (
     read_engine_output,
     read_output,
     read_prefill_stats,
     sorted_sets,
 )
+from kvsched_fp.config import SchedulingPolicy
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.outputs import ClientOutputs, Emitted, SchedulerOutput
 from kvsched_fp.progress import Progress
@@ -29,7 +35,7 @@ _RUNNING = VllmRequestStatus.RUNNING
 def is_same_step(real: VllmSchedulerOutput, ours: SchedulerOutput) -> bool:
     """Tell whether both plan the same step."""
     cached, our_cached = real.scheduled_cached_reqs, ours.scheduled_cached_requests
-    if real.scheduled_new_reqs or cached.all_token_ids:
+    if real.scheduled_new_reqs or cached.all_token_ids or real.num_invalid_spec_tokens is not None:
         return bool(read_output(real, StepId(ours.step_id)) == sorted_sets(ours))
     return bool(
         not ours.scheduled_new_requests
@@ -51,6 +57,7 @@ def is_same_step(real: VllmSchedulerOutput, ours: SchedulerOutput) -> bool:
         and real.has_structured_output_requests == ours.has_structured_output_requests
         and real.pending_structured_output_tokens == ours.pending_structured_output_tokens
         and is_same_token_map(real.scheduled_spec_decode_tokens, ours.scheduled_spec_token_ids)
+        and real.num_invalid_spec_tokens is ours.num_invalid_spec_tokens is None
         and to_block_ids(cached.new_token_ids) == our_cached.new_token_ids
     )
 
@@ -75,7 +82,10 @@ def is_same_told(real: Mapping[int, EngineCoreOutputs], ours: Emitted, time: flo
                 output.finish_reason is our_output.finish_reason is None
                 and output.prefill_stats is our_output.prefill_stats is None
                 and output.stop_reason is our_output.stop_reason is None
-                and output.events is None
+                and output.spec_decode_metrics is our_output.spec_decode_metrics is None
+                and output.error is our_output.error is None
+                and output.pooling_output is output.events is None
+                and not our_output.pooled
                 and not our_output.events
                 and output.request_id == our_output.request_id
                 and tuple(output.new_token_ids) == our_output.new_token_ids
@@ -109,8 +119,11 @@ def find_different_request(requests: Iterable[VllmRequest], state: SchedulerStat
             or ours.num_computed_tokens != request.num_computed_tokens
             or ours.num_in_flight_tokens != request.num_in_flight_tokens
             or ours.is_prefill_chunk != request.is_prefill_chunk
-            or len(ours.output_token_ids) != len(request._output_token_ids)
-            or len(ours.block_hashes) > len(request.block_hashes)
+            # Earlier tokens and hashes were the last ones once.
+            or len(tokens := ours.output_token_ids) != len(request._output_token_ids)
+            or (tokens and tokens[-1] != request._output_token_ids[-1])
+            or len(hashes := ours.block_hashes) > len(request.block_hashes)
+            or (hashes and hashes[-1] != request.block_hashes[len(hashes) - 1])
             or ours.num_preemptions != request.num_preemptions
             or ours.num_stale_output_tokens != request.num_stale_output_tokens
             or ours.drop_stale_output != request.drop_stale_output
@@ -118,7 +131,7 @@ def find_different_request(requests: Iterable[VllmRequest], state: SchedulerStat
             or ours.next_decode_eligible_step != request.next_decode_eligible_step
             or ours.stop_reason != request.stop_reason
             or (ours.prefill_stats is None) != (request.prefill_stats is None)
-            # Earlier events were the last ones once; of what kind they are shows when they are told.
+            # So were events; of what kind they are shows when they are told.
             or len(ours.events) != len(request.events)
             or (ours.events and ours.events[-1].time != request.events[-1].timestamp)
         ):
@@ -165,6 +178,34 @@ def _is_same_session(request: VllmRequest, ours: Progress, asked: Request) -> bo
         and request.max_tokens == asked.sampling_params.max_tokens
         and request.arrival_time == asked.arrival_time
     )
+
+
+def find_differently_asked(requests: Iterable[VllmRequest], state: SchedulerState) -> VllmRequest | None:
+    """Give the first of `requests` that differs in what seldom or never changes after it came, or None."""
+    for request in requests:
+        asked, ours = state.requests.get(request.request_id), state.progress.get(request.request_id)
+        if (
+            asked is None
+            or ours is None
+            or request.max_tokens != asked.sampling_params.max_tokens
+            or request.num_prompt_tokens != asked.num_prompt_tokens
+            or request.arrival_time != asked.arrival_time
+            or (ours.prefill_stats and read_prefill_stats(request.prefill_stats) != ours.prefill_stats)
+            or (
+                ours.spec_decode_metrics
+                and not SPEC_DECODE_METRICS.agree(request.spec_decode_metrics, ours.spec_decode_metrics)
+            )
+        ):
+            return request
+    return find_other_priority(requests, state)
+
+
+def find_other_priority(requests: Iterable[VllmRequest], state: SchedulerState) -> VllmRequest | None:
+    """Give the first of `requests` that has another priority, where that means anything, or None."""
+    if state.config.policy is not SchedulingPolicy.PRIORITY:
+        return None
+    asked = state.requests
+    return next((each for each in requests if each.priority != asked[each.request_id].priority), None)
 
 
 def find_moved_request(requests: Iterable[VllmRequest], state: SchedulerState) -> VllmRequest | None:

@@ -100,28 +100,41 @@ class _Newcomers:
     """Who was never admitted, and who of them waits for nothing but its turn."""
 
     never_admitted: _NeverAdmitted
+    ready: set[RequestId]
+    """Those that wait for nothing but their turn."""
     lines: dict[int | None, list[tuple[Rank, RequestId]]]
-    """By adapter, a heap of those that wait for nothing but their turn; who has left may still be in it."""
+    """By adapter, a heap of the ready ones; who has left may still be in it."""
 
     def line_up(self, request: Request) -> None:
         """Note that a newcomer waits for nothing but its turn."""
         request_id = request.request_id
         line, ranks = self.lines.setdefault(_adapter(request), []), self.never_admitted.ranks
         if len(line) > 2 * len(ranks):  # most of them have left, behind one that waits long
-            line[:] = [entry for entry in line if ranks.get(entry[1]) == entry[0]]
+            line[:] = [entry for entry in line if self._is_in(entry)]
             heapify(line)
+        self.ready.add(request_id)
         heappush(line, (ranks[request_id], request_id))
+
+    def _is_in(self, entry: tuple[Rank, RequestId]) -> bool:
+        """Tell whether an entry is not left over: its id may be that of another request by now."""
+        rank, request_id = entry
+        return request_id in self.ready and self.never_admitted.ranks[request_id] == rank
 
     def first(self, adapter: int | None) -> tuple[Rank, RequestId] | None:
         """Give the newcomer with this adapter whose turn it is, and its rank."""
         line = self.lines.get(adapter, [])
-        while line and self.never_admitted.ranks.get(line[0][1]) != line[0][0]:
+        while line and not self._is_in(line[0]):
             heappop(line)
         return line[0] if line else None
 
+    def leave(self, request_ids: Iterable[RequestId]) -> None:
+        """Strike out who ended, or has answered."""
+        self.ready.difference_update(request_ids)
+        self.never_admitted.leave(request_ids)
+
 
 def _newcomers_of(state: SchedulerState) -> _Newcomers:
-    newcomers = _Newcomers(_never_admitted_in(state), {})
+    newcomers = _Newcomers(_never_admitted_in(state), set(), {})
     for request_id in newcomers.never_admitted.ranks:
         request = state.requests[request_id]
         if not request.needs_grammar or _has_grammar(state.progress[request_id].grammar):
@@ -160,13 +173,14 @@ def _newcomers_keep_their_turns(newcomers: _Newcomers, step: Step) -> str | None
                 newcomers.line_up(request)
         case GrammarReady(request_id, _):
             newcomers.line_up(step.before.requests[request_id])
-    newcomers.never_admitted.leave((*ended(step), *step.went_on))
+    newcomers.leave((*ended(step), *step.went_on))
     return None
 
 
 def _let_newcomers_in(newcomers: _Newcomers, step: Step) -> str | None:
     for request_id in step.admitted:
-        rank = newcomers.never_admitted.ranks.pop(request_id, None)
+        rank = newcomers.never_admitted.ranks.get(request_id)
+        newcomers.leave([request_id])
         if rank is None or step.before.config.num_prefill_lookahead_tokens:
             continue
         for adapter in dict.fromkeys((None, _adapter(step.before.requests[request_id]))):

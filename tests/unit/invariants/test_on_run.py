@@ -11,13 +11,17 @@ from kvsched_fp import (
     AddRequest,
     Event,
     FinishRequests,
+    GrammarReady,
     InvariantViolation,
     PauseState,
     Schedule,
     SchedulerConfig,
     SchedulerState,
+    SchedulingPolicy,
     SetPauseState,
+    initial_state,
 )
+from kvsched_fp.grammar import PermissiveGrammar
 from kvsched_fp.invariants import (
     CATALOGUE,
     RunChecker,
@@ -25,6 +29,7 @@ from kvsched_fp.invariants import (
     check_observed_full,
 )
 from kvsched_fp.invariants.evidence import Stumble
+from kvsched_fp.machine import step as apply_event
 from tests.unit.walks import CONFIGS, KINDS, Walk, walk
 from tests.unit.worlds import make_config, make_request, make_state
 
@@ -117,6 +122,28 @@ def test_what_is_remembered_does_not_grow_with_the_run() -> None:
                     assert None is entry.predicate(memory, seen)
 
     assert len(pickle.dumps([memory for _, memory in memories])) < 2 * size
+
+
+def test_an_id_that_is_used_again_has_a_turn_of_its_own() -> None:
+    """The second request of that id waits for its grammar, as the first does no more; others pass it by."""
+    config = make_config(policy=SchedulingPolicy.PRIORITY)
+    first, other = make_request("a", needs_grammar=True), make_request("b", priority=1)
+    events: list[Event] = [
+        AddRequest(first),
+        GrammarReady(first.request_id, PermissiveGrammar()),
+        AddRequest(other),
+        FinishRequests([first.request_id]),
+        AddRequest(first),
+        Schedule(),
+    ]
+
+    after, checker = initial_state(config), RunChecker(initial_state(config))
+    for event in events:
+        before = after
+        after, outcome = apply_event(before, event)
+        checker.check(before, event, after, outcome)
+
+    assert ("b",) == after.running
 
 
 def test_two_runs_have_nothing_in_common() -> None:
