@@ -14,6 +14,7 @@ from kvsched_fp.bitmask import GrammarRows, grammar_rows
 from kvsched_fp.config import (
     DEFAULT,
     MINIMAL,
+    Quirk,
     RunnerType,
     SchedulerConfig,
     SchedulingPolicy,
@@ -91,6 +92,7 @@ __all__ = [
     "OracleBug",
     "PauseState",
     "Progress",
+    "Quirk",
     "Reason",
     "RepetitionDetection",
     "Request",

@@ -17,6 +17,7 @@ from kvsched_fp.testing.machine import SchedulerMachine
 from kvsched_fp.testing.parting import Parting, SchedulersDiffer
 from kvsched_fp.testing.profiles import PROFILES, Profile
 from kvsched_fp.testing.pure import PureAdapter
+from kvsched_fp.testing.subprocess_adapter import SubprocessAdapter
 
 __all__ = [
     "EVERYTHING",
@@ -30,6 +31,7 @@ __all__ = [
     "PureAdapter",
     "SchedulerMachine",
     "SchedulersDiffer",
+    "SubprocessAdapter",
     "check_scheduler",
     "scheduler_machine",
 ]

@@ -6,7 +6,7 @@ package, or as the plain JSON values of a trace (`specs/trace-format.md`), which
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 from kvsched_fp.config import SchedulerConfig
@@ -47,8 +47,8 @@ class AdapterError(KvschedError):
 class Adapter(ABC):
     """A scheduler under test, for one run after another."""
 
-    features: frozenset[Feature] = frozenset()
-    """What it supports. Nothing else is asked of it."""
+    features: Collection[Feature | str] = frozenset()
+    """What it supports, as features or their names. Nothing else is asked of it."""
 
     def adapt_config(self, config: SchedulerConfig) -> SchedulerConfig:
         """Give the configuration with what cannot be chosen here; it is what `start` is given."""

@@ -9,6 +9,7 @@ from hypothesis import seed
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvsched_fp.testing.adapter import Adapter
+from kvsched_fp.testing.features import features_named
 from kvsched_fp.testing.live_judge import MAX_SECONDS, shrink_parting
 from kvsched_fp.testing.machine import SchedulerMachine, Tally
 from kvsched_fp.testing.parting import SchedulersDiffer
@@ -30,9 +31,10 @@ def scheduler_machine(
 
     `profile` is the name of one of `PROFILES`, or one of one's own. The trace of a difference goes into
     `trace_dir`, under `name`, which is that of the adapter if not given; None writes none. Raises
-    `InvalidConfig` for another profile.
+    `InvalidConfig` for another profile, and for features of the adapter that are none.
     """
     choose_profile(profile)
+    features_named(adapter.features)
     name = name or str(getattr(adapter, "name", type(adapter).__name__))
     values: dict[str, Any] = {
         "adapter": adapter,

@@ -6,7 +6,7 @@ configuration, every other event and every unusual request belongs to a feature.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -149,10 +149,14 @@ _OF_EVENT: Mapping[type[Event], Feature] = {
 """The events that are features. Those about drafts and grammars only come where others asked for them."""
 
 
-def features_named(names: Iterable[str]) -> frozenset[Feature]:
-    """Find features by their names. Raises `InvalidConfig` for a name that is none."""
-    if isinstance(names, str):
-        raise InvalidConfig("features", names, "a list of names")
+def features_named(names: Collection[Feature | str]) -> frozenset[Feature]:
+    """Find features, each given by its name or as it is.
+
+    Raises `InvalidConfig` for a name that is none, and for what can be gone through only once: a scheduler
+    is asked for its features more than once.
+    """
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise InvalidConfig("features", names, "a set or a list of Feature, or of names of features")
     found = set()
     for name in names:
         try:

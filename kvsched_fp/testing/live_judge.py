@@ -19,7 +19,7 @@ from kvsched_fp.request import Request
 from kvsched_fp.state import SchedulerState
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.duel import play
-from kvsched_fp.testing.features import Feature, fits
+from kvsched_fp.testing.features import Feature, features_named, fits
 from kvsched_fp.testing.parting import Parting
 from kvsched_fp.testing.strategies.outside import free_ids, has_room, sampling_rows
 from kvsched_fp.trace.shrink import Judge, fit, shrink
@@ -39,7 +39,7 @@ def shrink_parting(adapter: Adapter, parting: Parting, max_seconds: float = MAX_
         parting.events,
         judge_of(parting.config),
         judge_of=judge_of,
-        make_fit=lambda: EngineFit(adapter.features),
+        make_fit=lambda: EngineFit(features_named(adapter.features)),
     )
     if shrunk is None:
         return parting
@@ -55,7 +55,7 @@ def make_judges(adapter: Adapter, deadline: float = math.inf) -> Callable[[Sched
     def judge_of(config: SchedulerConfig) -> Judge:
         def judge(events: Sequence[Event]) -> int | None:
             is_late = time.monotonic() > deadline
-            if is_late or not fits(config, events, adapter.features):
+            if is_late or not fits(config, events, features_named(adapter.features)):
                 return None
             if adapter.adapt_config(config) != config:
                 return None

@@ -79,12 +79,34 @@ def test_an_event_without_a_method() -> None:
 
 
 def test_features_have_names() -> None:
-    """A name that is none is refused, with those that there are."""
-    assert frozenset({Feature.PAUSE, Feature.DRAFTS}) == features_named(["pause", "drafts"])
-    with pytest.raises(InvalidConfig, match="features: got 'magic'; allowed: any of priority, "):
-        features_named(["pause", "magic"])
-    with pytest.raises(InvalidConfig, match="a list of names"):
-        features_named("pause")
+    """A feature may be given by its name."""
+    assert frozenset({Feature.PAUSE, Feature.DRAFTS}) == features_named(["pause", Feature.DRAFTS])
+
+
+NO_FEATURES = (
+    (["pause", "magic"], "'magic'; allowed: any of priority, "),
+    ([[]], r"\[\]; allowed: any of priority, "),
+    ("pause", "'pause'; allowed: a set or a list of Feature"),
+    (Feature.PAUSE, "<Feature.PAUSE: 'pause'>; allowed: a set or a list"),
+    (None, "None; allowed: a set or a list"),
+    (iter(["pause"]), "<list_iterator .*; allowed: a set or a list"),
+)
+"""What names no features, and what is said of it."""
+
+
+@pytest.mark.parametrize(("features", "message"), NO_FEATURES)
+@pytest.mark.parametrize("ask", [features_named, configs, worlds])
+def test_what_names_no_features(ask: Any, features: Any, message: str) -> None:
+    """Anything else is refused at once, by the strategies too, with what is allowed."""
+    with pytest.raises(InvalidConfig, match=f"features: got {message}"):
+        ask(features)
+
+
+@given(configs(["priority"]), configs([]))
+def test_strategies_take_names(by_name: SchedulerConfig, plain: SchedulerConfig) -> None:
+    """Lists and names do what sets of features do."""
+    assert needed_by_config(by_name) <= {Feature.PRIORITY}
+    assert frozenset() == needed_by_config(plain)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
 """The machine finds nothing where there is nothing, and what there is where there is something."""
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from kvsched_fp import Emitted, InvalidConfig, SchedulerOutput
+from kvsched_fp import Emitted, Event, InvalidConfig, SchedulerOutput, SetPauseState
 from kvsched_fp.testing import (
     EVERYTHING,
     PROFILES,
     Adapter,
+    Feature,
     Profile,
     PureAdapter,
     SchedulersDiffer,
@@ -19,6 +21,7 @@ from kvsched_fp.testing import (
     scheduler_machine,
 )
 from kvsched_fp.trace import check_trace, open_trace_reader
+from kvsched_fp.trace.codec import Told
 from tests.kit.schedulers import CalledAdapter, Crashing, LooksWrong
 
 SHORT = Profile(num_runs=36, num_rules=15, is_repeatable=False)
@@ -190,3 +193,33 @@ def test_features_are_what_is_asked_for() -> None:
 
     assert EVERYTHING
     assert {"AddRequest", "FinishRequests", "Schedule", "Update"} == set(asked)
+
+
+@pytest.mark.parametrize("features", [{"pause"}, ["pause"], [Feature.PAUSE], ("pause", Feature.PAUSE)])
+def test_features_by_name_are_asked_for(features: Any) -> None:
+    """A scheduler that names its features, in whatever order and form, is tested for them."""
+
+    class NeverPauses(PureAdapter):
+        """A scheduler that cannot do what it says."""
+
+        def happen(self, event: Event) -> Told:
+            """Refuse to pause."""
+            if isinstance(event, SetPauseState):
+                raise RuntimeError("never")
+            return super().happen(event)
+
+    adapter = NeverPauses()
+    adapter.features = features
+
+    assert "raised RuntimeError: never" == find(adapter).parting.where
+
+
+def test_features_that_are_none() -> None:
+    """A name that is no feature is refused before anything runs."""
+    adapter = PureAdapter()
+    adapter.features = ["pauze"]
+
+    with pytest.raises(InvalidConfig, match="features: got 'pauze'; allowed: any of priority, "):
+        scheduler_machine(adapter)
+    with pytest.raises(InvalidConfig, match="features: got 'pauze'"):
+        check_scheduler(adapter)

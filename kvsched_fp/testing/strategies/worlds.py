@@ -6,6 +6,7 @@ situations in one run of a hundred.
 """
 
 import enum
+from collections.abc import Collection
 from typing import Any
 
 import attrs
@@ -15,7 +16,7 @@ from kvsched_fp.config import RunnerType, SchedulerConfig, SchedulingPolicy
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from kvsched_fp.request import LoRA, Request, SamplingParams
-from kvsched_fp.testing.features import EVERYTHING, Feature, restrict
+from kvsched_fp.testing.features import EVERYTHING, Feature, features_named, restrict
 from kvsched_fp.testing.strategies.themes import Besides, engines, make_room
 from kvsched_fp.testing.strategies.wishes import TEXTS, GrammarWish, Wish
 
@@ -107,15 +108,19 @@ class World:
         return extras
 
 
-@st.composite
-def worlds(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> World:
+def worlds(allowed: Collection[Feature | str] = EVERYTHING) -> st.SearchStrategy[World]:
     """Draw a world under which every request ends, if the scheduler goes on for long enough.
 
     It keeps to the features that are allowed. The pool holds one request of max_model_len. And a prompt of
     exactly max_model_len is drawn only where nothing can cut it: the reference keeps a position for the
     sampled token of every running request, and never computes the last token of such a prompt once a chunk
-    of it has run.
+    of it has run. Raises `InvalidConfig` for features that are none.
     """
+    return _worlds(features_named(allowed))
+
+
+@st.composite
+def _worlds(draw: st.DrawFn, allowed: frozenset[Feature]) -> World:
     besides = draw(engines(allowed))
     kinds = _KINDS_WITH_DRAFTS if "num_spec_tokens" in besides.config else _KINDS
     kind = draw(st.sampled_from([kind for kind in kinds if _NEEDS.get(kind) in {None, *allowed}]))
@@ -150,10 +155,17 @@ def worlds(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> World:
     )
 
 
+def rough_worlds(allowed: Collection[Feature | str] = EVERYTHING) -> st.SearchStrategy[World]:
+    """Draw a world in which some requests may never end, and the number of steps in flight differs.
+
+    Raises `InvalidConfig` for features that are none.
+    """
+    return _rough_worlds(features_named(allowed))
+
+
 @st.composite
-def rough_worlds(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> World:
-    """Draw a world in which some requests may never end, and the number of steps in flight differs."""
-    world = draw(worlds(allowed))
+def _rough_worlds(draw: st.DrawFn, allowed: frozenset[Feature]) -> World:
+    world = draw(_worlds(allowed))
     config = world.config
     num_stages = config.pipeline_parallel_size + int(config.async_scheduling)
     more = st.sampled_from([1, 1, 2, 4]) if Feature.STEPS_IN_FLIGHT in allowed else st.just(1)
@@ -166,8 +178,8 @@ def rough_worlds(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> W
     )
 
 
-def configs(allowed: frozenset[Feature] = EVERYTHING) -> st.SearchStrategy[SchedulerConfig]:
-    """Draw the configuration of a world."""
+def configs(allowed: Collection[Feature | str] = EVERYTHING) -> st.SearchStrategy[SchedulerConfig]:
+    """Draw the configuration of a world. Raises `InvalidConfig` for features that are none."""
     return worlds(allowed).map(lambda world: world.config)
 
 

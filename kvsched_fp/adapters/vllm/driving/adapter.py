@@ -11,7 +11,7 @@ scheduler publishes them, at its `kv_event_publisher`.
 
 import types
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 import attrs
@@ -43,7 +43,7 @@ from kvsched_fp.events import (
 )
 from kvsched_fp.request import Request
 from kvsched_fp.testing.adapter import Adapter
-from kvsched_fp.testing.features import EVERYTHING, Feature
+from kvsched_fp.testing.features import EVERYTHING, Feature, features_named
 from kvsched_fp.trace.codec import Told
 
 Kind: TypeAlias = type[Any] | Callable[[SchedulerConfig], type[Any]]
@@ -60,7 +60,7 @@ class VllmAdapter(Adapter):
         self,
         kind: Kind = reference_class,
         *,
-        features: frozenset[Feature] | None = None,
+        features: Collection[Feature | str] | None = None,
         compare_state: bool = False,
     ) -> None:
         """`features` are those of the class if not given; a function is taken to know all of them.
@@ -74,9 +74,8 @@ class VllmAdapter(Adapter):
         self.name = kind.__name__
         if features is None:
             features = OF_EVERY_CLASS if isinstance(kind, type) else EVERYTHING
-        self.features = features
-        if self._is_async:
-            self.features |= {Feature.ASYNC}
+        always = {Feature.ASYNC} if self._is_async else set()
+        self.features = features_named(features) | always
         self._clock = Clock()
 
     def adapt_config(self, config: SchedulerConfig) -> SchedulerConfig:
