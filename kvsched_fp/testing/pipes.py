@@ -3,6 +3,7 @@
 For POSIX: the pipes are waited for with `selectors`.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -57,6 +58,7 @@ class LineProcess:
         Raises `AdapterError` if there is none in time, or too long a one, or more than one; and if the
         process has died.
         """
+        self._take_unasked()
         if self._unread:
             raise self._fail(f"wrote {shorten(self._unread)} that nobody had asked for")
         deadline = time.monotonic() + self._timeout
@@ -74,6 +76,11 @@ class LineProcess:
             return answer.decode("utf-8")
         except UnicodeDecodeError:
             raise self._fail(f"answered {shorten(answer)}, which is not UTF-8") from None
+
+    def _take_unasked(self) -> None:
+        """Read what is there before anything was asked; if nothing can come any more, the asking says why."""
+        with contextlib.suppress(BlockingIOError):
+            self._unread += os.read(self._output, _CHUNK_BYTES)
 
     def _refuse_long_line(self, line: bytes) -> None:
         if len(line) > self._max_line_bytes:
