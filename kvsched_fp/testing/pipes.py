@@ -78,7 +78,7 @@ class LineProcess:
             raise self._fail(f"answered {shorten(answer)}, which is not UTF-8") from None
 
     def _take_unasked(self) -> None:
-        """Read what is there before anything was asked; if nothing can come any more, the asking says why."""
+        """Read what is there before anything was asked; where nothing can come, the asking says why."""
         with contextlib.suppress(BlockingIOError):
             self._unread += os.read(self._output, _CHUNK_BYTES)
 
