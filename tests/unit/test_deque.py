@@ -1,5 +1,6 @@
 """The deque equals a list, whatever its chunks are."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -111,11 +112,11 @@ def test_change_leaves_the_old_deque_alone() -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda d: d.left, lambda d: d.right, lambda d: d.popleft()])
-@pytest.mark.parametrize("empty", [Deque[int](), make_deque(())])
-def test_empty_deque_has_no_ends(ask: object, empty: Deque[int]) -> None:
+@pytest.mark.parametrize("make", [Deque, lambda: make_deque(())])
+def test_empty_deque_has_no_ends(ask: object, make: Callable[[], Deque[int]]) -> None:
     """What is not there cannot be asked for, however the deque was made."""
     with pytest.raises(IndexError):
-        ask(empty)  # type: ignore[operator]
+        ask(make())  # type: ignore[operator]
 
 
 def test_deque_is_no_tuple() -> None:
