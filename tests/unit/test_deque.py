@@ -1,5 +1,6 @@
 """The deque equals a list, whatever its chunks are."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -58,6 +59,11 @@ def test_equal_elements_are_equal_values(commands: Commands) -> None:
     assert made.append(-1) != deque
 
 
+def test_other_elements_in_equal_chunks_are_another_value() -> None:
+    """Neither the length nor the way in which the elements are cut makes two deques equal."""
+    assert make_deque([1, 2]) != make_deque([1, 3])
+
+
 def require_few_chunks(deque: Deque[int]) -> None:
     """Fail if a chunk is empty or too large, or two neighbours fit into one."""
     sizes = [len(chunk) for chunk in deque._chunks]
@@ -87,6 +93,14 @@ def test_first_chunk_is_joined_with_the_next_as_soon_as_both_fit_into_one() -> N
     assert 0 == len(deque)
 
 
+@pytest.mark.parametrize("count", [CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1])
+def test_front_is_joined_with_the_first_chunk_if_both_fit_into_one(count: int) -> None:
+    """To the last element."""
+    deque = make_deque([0]).prepend(range(count - 1))
+
+    require_few_chunks(deque)
+
+
 def test_change_leaves_the_old_deque_alone() -> None:
     """Every change gives another deque."""
     deque = make_deque(range(3))
@@ -98,10 +112,11 @@ def test_change_leaves_the_old_deque_alone() -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda d: d.left, lambda d: d.right, lambda d: d.popleft()])
-def test_empty_deque_has_no_ends(ask: object) -> None:
-    """What is not there cannot be asked for."""
+@pytest.mark.parametrize("make", [Deque, lambda: make_deque(())])
+def test_empty_deque_has_no_ends(ask: object, make: Callable[[], Deque[int]]) -> None:
+    """What is not there cannot be asked for, however the deque was made."""
     with pytest.raises(IndexError):
-        ask(Deque[int]())  # type: ignore[operator]
+        ask(make())  # type: ignore[operator]
 
 
 def test_deque_is_no_tuple() -> None:

@@ -185,6 +185,7 @@ def test_input_beyond_the_longest_length(follows: bool) -> None:
         (7, 1, [], 9),
         (7, 3, [], 7),
         (7, 100, [], 1),  # the answer stops with token 16, which is not kept
+        (15, 100, [], 1),  # with token 16, too
         (16, 100, [], 0),  # and here with token 17
         (7, 3, [(2, 2)], 4),
         (3, 1, [(2, 1), (4, 3)], 5),
