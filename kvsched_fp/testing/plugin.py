@@ -8,6 +8,7 @@ installed, as `kvsched_fp_pytest`; so it imports nothing of the package before i
 """
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -114,11 +115,34 @@ def load_adapter(name: str, config: pytest.Config) -> Any:
         raise pytest.UsageError(
             f"--kvsched-adapter: got {name!r}; allowed: MODULE:NAME; {error}"
         ) from error
+    if why := _why_not_called(found, kinds.Adapter):
+        raise _no_adapter(name, why)
     adapter = found if isinstance(found, kinds.Adapter) else found() if callable(found) else found
     if not isinstance(adapter, kinds.Adapter):
-        allowed = "an Adapter of kvsched_fp.testing, or what makes one"
-        raise pytest.UsageError(f"--kvsched-adapter: {name} is {found!r}; allowed: {allowed}")
+        raise _no_adapter(name, f"is {adapter!r}" if adapter is found else f"gives {adapter!r}")
     return adapter
+
+
+def _why_not_called(found: Any, adapter_class: type[Any]) -> str | None:
+    """Say why `found` makes no adapter, as far as shows before it is called; None if nothing does."""
+    if isinstance(found, adapter_class) or not callable(found):
+        return None
+    if isinstance(found, type) and not issubclass(found, adapter_class):
+        return f"is {found!r}"
+    if inspect.isabstract(found):
+        return f"lacks {', '.join(sorted(found.__abstractmethods__))}"
+    try:
+        inspect.signature(found).bind()
+    except ValueError:  # it does not tell its parameters
+        return None
+    except TypeError as error:
+        return f"cannot be called without arguments: {error}"
+    return None
+
+
+def _no_adapter(name: str, why: str) -> pytest.UsageError:
+    allowed = "an Adapter of kvsched_fp.testing, or what makes one"
+    return pytest.UsageError(f"--kvsched-adapter: {name} {why}; allowed: {allowed}")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -110,8 +110,9 @@ class TraceReader:
         self.stream.close()
 
 
-def open_trace_reader(path: Path) -> TraceReader:
+def open_trace_reader(path: Path | str) -> TraceReader:
     """Open a trace and read its header. Raises `TraceError`."""
+    path = Path(path)
     stream = open_lines(path, TraceError)
     try:
         return TraceReader(path, stream)

@@ -72,7 +72,7 @@ class TraceWriter:
 
 
 def open_trace(
-    path: Path, config: SchedulerConfig, source_sha256: Mapping[str, str] | None = None
+    path: Path | str, config: SchedulerConfig, source_sha256: Mapping[str, str] | None = None
 ) -> TraceWriter:
     """Start a trace at `path`, over what was there.
 
@@ -81,6 +81,7 @@ def open_trace(
     configuration that has parts which a trace cannot name; nothing is overwritten then.
     """
     header = encode_header(config, source_sha256)
+    path = Path(path)
     try:
         stream = path.open("wb")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name

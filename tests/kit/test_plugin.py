@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 MODULE = """
-from kvsched_fp.testing import PureAdapter
+from kvsched_fp.testing import CallAdapter, PureAdapter
+
+class Lacking(CallAdapter):
+    def start(self, config): pass
+    def add_request(self, request, time): pass
+    def finish_requests(self, request_ids, status): pass
+
+class Typo(PureAdapter):
+    features = ["pauze"]
 
 class Wrong(PureAdapter):
     def view(self):
@@ -19,6 +27,12 @@ class Plain(PureAdapter):
 
 def make():
     return Wrong()
+
+def make_for(command):
+    return Wrong()
+
+def make_nothing():
+    return 7
 
 ready = Wrong()
 nothing = 7
@@ -104,6 +118,15 @@ def test_nothing_happens_without_an_option(tmp_path: Path) -> None:
         (("--kvsched-adapter", "mine:Nobody"), "got 'mine:Nobody'; allowed: MODULE:NAME"),
         (("--kvsched-adapter", "mine"), "got 'mine'; allowed: MODULE:NAME"),
         (("--kvsched-adapter", "mine:nothing"), "mine:nothing is 7; allowed: an Adapter"),
+        (("--kvsched-adapter", "mine:make_nothing"), "mine:make_nothing gives 7; allowed: an Adapter"),
+        (("--kvsched-adapter", "mine:Lacking"), "mine:Lacking lacks schedule, update; allowed: an Adapter"),
+        (("--kvsched-adapter", "json:dumps"), "json:dumps cannot be called without arguments: missing"),
+        (
+            ("--kvsched-adapter", "mine:make_for"),
+            "without arguments: missing a required argument: 'command'",
+        ),
+        (("--kvsched-adapter", "json:JSONDecoder"), "is <class 'json.decoder.JSONDecoder'>; allowed"),
+        (("--kvsched-adapter", "mine:Typo"), "features: got 'pauze'; allowed: any of priority"),
         (("--kvsched-adapter", "mine:Plain", "--kvsched-profile", "slow"), "profile: got 'slow'"),
         (("--kvsched-command", "/nowhere/at/all"), "'/nowhere/at/all' cannot be started"),
         (("--kvsched-command", "a", "--kvsched-adapter", "b:c"), "only one of them"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kvsched_fp import MINIMAL, InvalidConfig
 from kvsched_fp.testing import Feature, SchedulersDiffer, check_scheduler, scheduler_machine
 from kvsched_fp.testing.checking import run_machine
 from kvsched_fp.trace import check_trace, open_trace_reader
@@ -121,3 +122,32 @@ def test_the_state_is_compared_too() -> None:
     assert caught.value.parting.is_in_view
     assert caught.value.parting.where.startswith("view.free_block_ids")
     assert "and a trace has none" in caught.value.story
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (dict, "<class 'dict'>; allowed: a subclass of vLLM's SchedulerInterface"),
+        (7, "7; allowed: a subclass of vLLM's SchedulerInterface"),
+    ],
+)
+def test_what_is_no_scheduler(kind: object, message: str) -> None:
+    """What is no class of schedulers is refused, also where a function gives it; so is a wrong feature."""
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+
+    with pytest.raises(InvalidConfig, match=f"kind: got {message}"):
+        VllmAdapter(kind)
+    with pytest.raises(InvalidConfig, match=f"kind: got {message}"):
+        VllmAdapter(lambda _: kind).start(MINIMAL)
+    with pytest.raises(InvalidConfig, match="features: got 'pauze'; allowed: any of priority"):
+        VllmAdapter(features=["pauze"])
+
+
+def test_a_class_that_lacks_methods() -> None:
+    """A class behind the interface without its methods is refused, with what it lacks."""
+    from vllm.v1.core.sched.interface import SchedulerInterface
+
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+
+    with pytest.raises(InvalidConfig, match=r"it lacks .*add_request, .*finish_requests, "):
+        VllmAdapter(SchedulerInterface)

@@ -18,6 +18,7 @@ from statistics import median_low
 import attrs
 
 from tests.mutants.hunting import MAX_EVENTS, Hunt, Kill, hunts, stream
+from tests.mutants.mutant import Mutant
 from tests.mutants.pins import read_pins, write_pins
 from tests.mutants.planted import MUTANTS
 from tests.mutants.shrinking import MAX_TRIES, SmallKill, shrink_kill
@@ -45,8 +46,8 @@ class Row:
 
 def main() -> int:
     """Print the table; give the exit code."""
-    options = _parse()
-    mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
+    options = parse()
+    mutants = named(options.only)
     pins = read_pins()
     max_tries = 0 if options.no_shrink else options.max_tries
     table: list[Row] = []
@@ -101,15 +102,25 @@ def _quickest(runs: Sequence[Sequence[Kill]]) -> list[int]:
     return seeds
 
 
-def _parse() -> argparse.Namespace:
+def named(part: str) -> list[Mutant]:
+    """Give the mutants whose names contain `part`."""
+    return [mutant for mutant in MUTANTS if part in mutant.name]
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line, or `arguments`. Ends the process, with a message, for what is not allowed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.report", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--only", default="", help="a part of the names of the mutants to plant")
+    parser.add_argument("--only", default="", help="a name of a mutant to plant, or a part of names")
     parser.add_argument("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed")
     parser.add_argument("--max-tries", type=int, default=MAX_TRIES, help="smaller stories played for each")
     parser.add_argument("--no-shrink", action="store_true", help="leave the smallest stories out")
     parser.add_argument("--pin", action="store_true", help="write pins.json")
-    return parser.parse_args()
+    options = parser.parse_args(arguments)
+    if not named(options.only):
+        names = "\n  ".join(mutant.name for mutant in MUTANTS)
+        parser.error(f"--only: got {options.only!r}; allowed: a name or a part of one, of\n  {names}")
+    return options
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from kvsched_fp import DEFAULT, InvalidConfig, PauseState, SetPauseState, initia
 from kvsched_fp.errors import TraceError
 from kvsched_fp.trace.codec import encode_record
 from kvsched_fp.trace.header import encode_header
+from kvsched_fp.trace.reader import open_trace_reader
 from kvsched_fp.trace.writer import TraceWriter, open_trace
 
 EVENT = SetPauseState(PauseState.UNPAUSED)
@@ -28,6 +29,19 @@ def test_writes_a_header_and_a_line_per_event(tmp_path: Path) -> None:
         json.loads(line) for line in lines
     ]
     assert b'{"event":{"kind":"set_pause_state","pause_state":"unpaused"}}\n' == lines[1]
+
+
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    """Text is a path, for the writer and for the reader."""
+    path = str(tmp_path / "trace")
+    with open_trace(path, DEFAULT) as trace:
+        trace.write(EVENT, initial_state(DEFAULT), None)
+    with open_trace_reader(path) as reader:
+        events = [record.event for record in reader.records()]
+
+    assert [EVENT] == events
+    with pytest.raises(TraceError, match="a file that can be read"):
+        open_trace_reader(str(tmp_path / "nothing"))
 
 
 def test_writes_over_what_was_there(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import attrs
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState as VllmPauseState
+from vllm.v1.core.sched.interface import SchedulerInterface
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
@@ -27,7 +28,7 @@ from kvsched_fp.adapters.vllm.driving.requests import VllmGrammar, to_model_runn
 from kvsched_fp.adapters.vllm.pairings import first_unmodelled
 from kvsched_fp.adapters.vllm.recorded import read_told
 from kvsched_fp.config import SchedulerConfig
-from kvsched_fp.errors import UnsupportedFeature
+from kvsched_fp.errors import InvalidConfig, UnsupportedFeature
 from kvsched_fp.events import (
     AddRequest,
     Event,
@@ -67,11 +68,14 @@ class VllmAdapter(Adapter):
 
         A subclass of `AsyncScheduler` is always driven with asynchronous scheduling. `compare_state`
         compares queues, counters and free blocks after every event, too, of a subclass of `Scheduler`.
+        Raises `InvalidConfig` for a class that is no scheduler, and for features that are none.
         """
+        if isinstance(kind, type) or not callable(kind):
+            _check_kind(kind)
         self._kind = kind
         self._is_async = isinstance(kind, type) and issubclass(kind, AsyncScheduler)
         self._compares_state = compare_state
-        self.name = kind.__name__
+        self.name = getattr(kind, "__name__", type(kind).__name__)
         if features is None:
             features = OF_EVERY_CLASS if isinstance(kind, type) else EVERYTHING
         always = {Feature.ASYNC} if self._is_async else set()
@@ -89,6 +93,7 @@ class VllmAdapter(Adapter):
     def start(self, config: SchedulerConfig) -> None:
         """Build a scheduler."""
         kind = self._kind if isinstance(self._kind, type) else self._kind(config)
+        _check_kind(kind)
         self.scheduler: Any = build_scheduler(config, kind)
         self._config = config
         self._hasher = make_named_hasher(config)
@@ -195,6 +200,17 @@ class VllmAdapter(Adapter):
     def stop(self) -> None:
         """Let the scheduler go."""
         self.scheduler = None
+
+
+def _check_kind(kind: object) -> None:
+    """Refuse what is no class of schedulers that can be built."""
+    if not isinstance(kind, type) or not issubclass(kind, SchedulerInterface):
+        allowed = "a subclass of vLLM's SchedulerInterface, or a function of a configuration that gives one"
+        raise InvalidConfig("kind", kind, allowed)
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        raise InvalidConfig(
+            "kind", kind, f"a class without abstract methods; it lacks {', '.join(missing)}"
+        )
 
 
 def _forget_events(clients: Mapping[int, Any]) -> None:
