@@ -52,9 +52,11 @@ from kvsched_fp.trace.difference import Difference, first_difference
 from kvsched_fp.trace.divergence import NUM_LAST_EVENTS, describe
 
 NUM_WAITING_COMPARED = 32
-"""Waiting requests at the front of the queue that are compared after every call. Of all requests as many
-are looked at more closely after every call but `schedule`, in turn: a call must not cost the length of the
-queue."""
+"""Waiting requests at the front of the queue that are compared after every call, which must not cost the
+length of the queue."""
+
+NUM_LOOKED_AT_CLOSELY = 8
+"""Of all requests as many are looked at more closely after every call but `schedule`, in turn."""
 
 
 class Beside:
@@ -289,10 +291,10 @@ class Beside:
     def _next_of_sweep(self) -> list[VllmRequest]:
         """Give the next requests of a round through all."""
         requests = self.real.requests
-        chosen = list(islice(self._sweep, NUM_WAITING_COMPARED))
-        if len(chosen) < NUM_WAITING_COMPARED:
+        chosen = list(islice(self._sweep, NUM_LOOKED_AT_CLOSELY))
+        if len(chosen) < NUM_LOOKED_AT_CLOSELY:
             self._sweep = iter(list(requests.values()))
-            chosen = chosen or list(islice(self._sweep, NUM_WAITING_COMPARED))
+            chosen = chosen or list(islice(self._sweep, NUM_LOOKED_AT_CLOSELY))
         return [request for request in chosen if requests.get(request.request_id) is request]
 
 
