@@ -51,11 +51,12 @@ def make_judges(adapter: Adapter, deadline: float = math.inf) -> Callable[[Sched
 
     Behind the `deadline`, on the clock `time.monotonic`, no history is found to part.
     """
+    allowed = features_named(adapter.features)
 
     def judge_of(config: SchedulerConfig) -> Judge:
         def judge(events: Sequence[Event]) -> int | None:
             is_late = time.monotonic() > deadline
-            if is_late or not fits(config, events, features_named(adapter.features)):
+            if is_late or not fits(config, events, allowed):
                 return None
             if adapter.adapt_config(config) != config:
                 return None
