@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from kvsched_fp.ids import BlockId, BlockKey
 from kvsched_fp.kvcache.chunked import IntVector, ObjectVector
+from kvsched_fp.kvcache.kv_events import BlockRemoved, BlockStored
 from kvsched_fp.kvcache.pool import as_tuple
 
 T = TypeVar("T")
@@ -30,6 +31,12 @@ def blocks_under(
     """Give the blocks that stand under `key`; none if there is no such key."""
     blocks = cached.get(key)
     return () if blocks is None else as_tuple(blocks)
+
+
+def named_keys(event: BlockStored | BlockRemoved) -> list[BlockKey]:
+    """List the keys of the prefix index that an event names."""
+    suffix = event.group_index.to_bytes(4, "big")
+    return [BlockKey(block_hash + suffix) for block_hash in event.block_hashes]
 
 
 def elements_from(vector: IntVector, start: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from kvsched_fp.events import Update
 from kvsched_fp.ids import BlockKey
 from kvsched_fp.invariants.entry import Cost, RunInvariant, Step, run_invariant
-from kvsched_fp.invariants.pool_reading import blocks_under
+from kvsched_fp.invariants.pool_reading import blocks_under, named_keys
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockStored, KVCacheEvent
 from kvsched_fp.state import SchedulerState
 
@@ -61,10 +61,9 @@ def _changes(events: Iterable[KVCacheEvent]) -> Iterable[tuple[BlockKey, int]]:
     """Give the keys that events store and remove, in order, with 1 or -1."""
     for event in events:
         assert not isinstance(event, AllBlocksCleared)
-        suffix = event.group_index.to_bytes(4, "big")
         change = 1 if isinstance(event, BlockStored) else -1
-        for block_hash in event.block_hashes:
-            yield BlockKey(block_hash + suffix), change
+        for key in named_keys(event):
+            yield key, change
 
 
 INVARIANTS: tuple[RunInvariant, ...] = (_events_give_the_index,)

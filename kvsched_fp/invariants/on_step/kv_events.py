@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from kvsched_fp.events import ResetPrefixCache, Schedule, Update
 from kvsched_fp.ids import BlockKey
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.invariants.pool_reading import blocks_under
+from kvsched_fp.invariants.pool_reading import blocks_under, named_keys
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockStored, KVCacheEvent
 
 
@@ -123,9 +123,8 @@ def _count_changes(events: Iterable[KVCacheEvent]) -> tuple[Counter[BlockKey], b
             cleared = True
             continue
         change = 1 if isinstance(event, BlockStored) else -1
-        suffix = event.group_index.to_bytes(4, "big")
-        for block_hash in event.block_hashes:
-            changes[BlockKey(block_hash + suffix)] += change
+        for key in named_keys(event):
+            changes[key] += change
     return changes, cleared
 
 
