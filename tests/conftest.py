@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile("dev", max_examples=40, deadline=None)
+settings.register_profile("landing", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(
     "deep", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -227,6 +227,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         config = self.world.config
         longest = 2 * config.max_model_len + MAX_IN_FLIGHT
         pace = config.local_prefill_interval * config.pipeline_parallel_size
+        if config.runner_type is RunnerType.DIFFUSION:
+            # A token takes a step that brings the canvas and one that settles it, and while all steps in
+            # flight but one are empty, each of the two is behind the others.
+            pace *= 2 * MAX_IN_FLIGHT
         return 10 + (len(self.state.requests) + 1) * longest * pace
 
     def _old_id(self, default: RequestId) -> RequestId:
