@@ -38,7 +38,9 @@ def test_random_histories_keep_every_invariant_and_reach_every_situation() -> No
     assert not _missing()
 
 
-@pytest.mark.parametrize(("profile", "expected"), [("dev", 10), ("landing", 10), ("ci", 50), ("deep", 1250)])
+@pytest.mark.parametrize(
+    ("profile", "expected"), [("dev", 10), ("landing", 10), ("ci", 50), ("deep", 1250)]
+)
 def test_each_profile_asks_for_its_number_of_batches(profile: str, expected: int) -> None:
     """The number follows from the profile's own settings."""
     assert expected == num_batches(settings.get_profile(profile))
