@@ -11,6 +11,7 @@ from typing import Any
 from kvsched_fp import Event, FinishReason, SchedulerConfig
 from kvsched_fp.adapters.vllm import RecordingScheduler
 from kvsched_fp.adapters.vllm.driving.hasher import make_named_hasher
+from kvsched_fp.progress import RequestEventType
 from kvsched_fp.trace.codec import Told, decode_told, told_key
 from tests.adapters.pairs import build_like
 from tests.conformance.reference import ReferenceScheduler
@@ -64,6 +65,7 @@ class SelfRecordingScheduler(RecordedScheduler):
         super().__init__(config)
         self.scheduler = build_like(self.scheduler, RecordingScheduler, trace=trace)
         self.scheduler.kv_event_publisher = self._events
+        self._logs_events = config.log_stats  # as every engine does
         self._time_calls()
 
 
@@ -75,5 +77,7 @@ def _as_in_a_trace(plain: Any) -> Any:
             made = {"kind": _KINDS[made.pop("kind")], **made}
         if made.get("finish_reason") is not None:
             made["finish_reason"] = FinishReason[made["finish_reason"]].value
+        if made.keys() == {"type", "time"}:
+            made["type"] = RequestEventType[made["type"]].value
         return made
     return [_as_in_a_trace(item) for item in plain] if isinstance(plain, list) else plain

@@ -3,10 +3,12 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from kvsched_fp import Event, SchedulingPolicy
+from kvsched_fp.config import RunnerType
 from kvsched_fp.trace import bundled_traces, check_trace, open_trace, open_trace_reader
 from kvsched_fp.trace.header import count_other_sources, pinned_sources
 from kvsched_fp.workloads.formats import open_workload
@@ -15,6 +17,14 @@ from kvsched_fp.workloads.sample import REPLAY_CONFIG, sample_path
 
 HERE = Path(__file__).parent
 PINS = HERE.parent / "conformance" / "pins.json"
+
+SWITCHES = (
+    "use_v2_model_runner",
+    "enable_prefix_caching",
+    "enable_kv_cache_events",
+    "async_scheduling",
+    "log_request_events",
+)
 
 FAULTY = sorted((HERE / "faulty").glob("*.jsonl"))
 
@@ -35,23 +45,27 @@ def test_we_do_what_the_real_scheduler_did(path: Path) -> None:
 
 
 def test_the_traces_show_what_they_should() -> None:
-    """Both shapes of output, both policies, caching on and off, and every kind of event."""
-    headers, kinds, preempted = [], set(), False
+    """Both shapes of output, both policies, every kind of event, and what an engine does besides."""
+    configs, kinds, preempted = [], set(), False
     for path in TRACES:
-        first, *records = [json.loads(line) for line in path.read_text().splitlines()]
-        headers.append(first["config"])
+        with open_trace_reader(path) as reader:
+            configs.append(reader.header.config)
+        records = [json.loads(line) for line in path.read_text().splitlines()[1:]]
         kinds |= {record["event"]["kind"] for record in records}
         preempted |= any(_preempts(record) for record in records)
 
     def values_of(field: str) -> set[Any]:
-        return {config[field] for config in headers}
+        return {getattr(config, field) for config in configs}
 
     assert preempted
-    assert {"fcfs", "priority"} == values_of("policy")
-    assert {True, False} == values_of("use_v2_model_runner")
-    assert {True, False} == values_of("enable_prefix_caching")
-    assert {True, False} == values_of("enable_kv_cache_events")
-    assert 6 == len(kinds)
+    assert set(SchedulingPolicy) == values_of("policy")
+    assert set(RunnerType) == values_of("runner_type")
+    for switch in SWITCHES:
+        assert {True, False} == values_of(switch)
+    assert {1, 2, 3} == values_of("pipeline_parallel_size")
+    assert {0, 1, 2} < values_of("num_spec_tokens")
+    assert {None, 1} < values_of("max_loras")
+    assert len(get_args(Event)) == len(kinds)
 
 
 def _preempts(record: dict[str, Any]) -> bool:
