@@ -55,7 +55,11 @@ class SubprocessAdapter(Adapter):
         self._timeout, self._max_line_bytes = timeout, max_line_bytes
         self._process: LineProcess | None = None
         self.name = Path(self._command[0]).name
-        self.features = features_named(self._greet())
+        try:
+            self.features = features_named(self._greet())
+        except BaseException:
+            self.close()  # nobody else can: there is no adapter
+            raise
 
     def _greet(self) -> list[str]:
         """Start the process, and ask what it supports."""

@@ -3,12 +3,15 @@
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvsched_fp import AddRequest, InvalidConfig, Request, SamplingParams, Schedule, SchedulerConfig
 from kvsched_fp.testing import AdapterError, Feature, SchedulersDiffer, check_scheduler
+from kvsched_fp.testing.pipes import LineProcess
 from kvsched_fp.testing.subprocess_adapter import SubprocessAdapter
 
 CONFIG = SchedulerConfig(
@@ -33,12 +36,32 @@ for line in sys.stdin:
 """A process that agrees to everything; what stands for CHANGED may define either function again."""
 
 
+@pytest.fixture(autouse=True)
+def _none_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """See that every process that a test starts has ended with it."""
+    started: list[LineProcess] = []
+    begin = LineProcess.__init__
+
+    def noted(process: LineProcess, *arguments: Any, **options: Any) -> None:
+        begin(process, *arguments, **options)
+        started.append(process)
+
+    monkeypatch.setattr(LineProcess, "__init__", noted)
+    yield
+
+    assert not any(process.is_running for process in started)
+
+
 def start(folder: Path, changed: str = "", **options: float) -> SubprocessAdapter:
     """Start a process, and a run of it."""
     script = folder / "scheduler.py"
     script.write_text(ANSWERS.replace("CHANGED", textwrap.dedent(changed)))
     adapter = SubprocessAdapter([sys.executable, str(script)], **options)  # type: ignore[arg-type]
-    adapter.start(CONFIG)
+    try:
+        adapter.start(CONFIG)
+    except AdapterError:
+        adapter.close()
+        raise
     return adapter
 
 
