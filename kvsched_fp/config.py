@@ -64,7 +64,7 @@ class Quirk(enum.Enum):
     Without: it is, in a step of its own."""
     PREEMPTS_IN_VAIN = "preempts_in_vain"
     """D-07: victims are preempted before it is known whether all of them suffice. Without: where they do
-    not, nobody is, and the request waits."""
+    not, nobody is, and the request waits, unless one that waits with blocks in hand would wait for it."""
     OLDEST_OF_EQUALS_GIVES_WAY = "oldest_of_equals_gives_way"
     """D-10: of requests that are equal by priority and arrival, the one that has run longest is the victim.
     Without: the one that has run shortest."""

@@ -127,6 +127,10 @@ class _ExplainingPlan(Plan):
         text = "waits: its blocks do not fit, and all who would give way hold too few"
         self._note(request_id, 0, "S-PRE-07", text)
 
+    def gave_way(self, victim_id: RequestId) -> None:
+        text = "preempted: nobody who runs has the blocks to go on, and one that waits with blocks could"
+        self._note(victim_id, 0, "S-PRE-08", text)
+
     def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
         num_tokens = (
             self.progress[for_id].num_computed_tokens + num_new_tokens + self.config.num_lookahead_tokens

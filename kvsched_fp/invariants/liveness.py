@@ -15,8 +15,10 @@ from collections.abc import Iterator
 
 import attrs
 
+from kvsched_fp.config import Quirk
 from kvsched_fp.events import PauseState
 from kvsched_fp.ids import RequestId
+from kvsched_fp.invariants.room_reading import lacks_blocks, who_goes_last
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -74,10 +76,12 @@ def classify_standstill(state: SchedulerState) -> Standstill:
     | a session that waits for its next input       | `INPUT`   |
     | anybody else, while everything is paused; the waiting without blocks, while new ones are | `UNPAUSE` |
     | who is next in line, if sessions that wait for input keep the last rows or the blocks that it lacks; and all behind it | `INPUT` |
+    | who runs, without the quirk PREEMPTS_IN_VAIN, if such sessions keep the blocks that even the one lacks to whom all others give way, and nobody else waits with blocks in hand; and all in the queue | `INPUT` |
     | anybody else                                  | nothing: STUCK |
 
-    Nobody who runs waits for anything: a request that runs can always compute its next token, or make room
-    for it. For a state that is not at a standstill the answer means nothing: its own steps will change it.
+    With that quirk, nobody who runs waits for anything: it can always compute its next token, or make room
+    for it, or is preempted. For a state that is not at a standstill the answer means nothing: its own steps
+    will change it.
     """  # noqa: E501  rows of a table
     if state.in_flight:
         return Standstill(StandstillKind.WAITING, (Awaited.RESULT,))
@@ -92,7 +96,8 @@ def classify_standstill(state: SchedulerState) -> Standstill:
 
 
 def _excuses(state: SchedulerState) -> Iterator[tuple[RequestId, Awaited | None]]:
-    """Give what each request in a waiting queue waits for, or None."""
+    """Give what each request waits for, or None."""
+    running_wait_for = Awaited.INPUT if _sessions_stop_the_running(state) else None
     head_waits_for: Awaited | None = None
     is_head = True
     for queue, is_paused in (
@@ -109,11 +114,25 @@ def _excuses(state: SchedulerState) -> Iterator[tuple[RequestId, Awaited | None]
                 yield request_id, Awaited.UNPAUSE
             else:
                 if is_head:
-                    head_waits_for = Awaited.INPUT if _sessions_keep_out(state, request_id) else None
+                    keep_out = running_wait_for or _sessions_keep_out(state, request_id)
+                    head_waits_for = Awaited.INPUT if keep_out else None
                     is_head = False
                 yield request_id, head_waits_for
     if state.pause_state is PauseState.PAUSED_ALL:
-        yield from ((request_id, Awaited.UNPAUSE) for request_id in state.running)
+        running_wait_for = Awaited.UNPAUSE
+    yield from ((request_id, running_wait_for) for request_id in state.running)
+
+
+def _sessions_stop_the_running(state: SchedulerState) -> bool:
+    """Tell whether those who run lack blocks that sessions keep, and all who hold any wait for input."""
+    if Quirk.PREEMPTS_IN_VAIN in state.config.quirks or not state.running:
+        return False
+    if not state.kv_holding_waiting or any(
+        state.progress[request_id].status is not RequestStatus.WAITING_FOR_INPUT
+        for request_id in state.kv_holding_waiting
+    ):
+        return False
+    return lacks_blocks(state, who_goes_last(state))
 
 
 def _sessions_keep_out(state: SchedulerState, request_id: RequestId) -> bool:

@@ -16,6 +16,7 @@ from kvsched_fp.schedule.advance import count_as_computed
 from kvsched_fp.schedule.canvases import prepare_canvases
 from kvsched_fp.schedule.output import make_output
 from kvsched_fp.schedule.plan import Plan
+from kvsched_fp.schedule.preemption import give_way_to_holders
 from kvsched_fp.schedule.running import schedule_running
 from kvsched_fp.schedule.waiting import schedule_waiting
 from kvsched_fp.state import SchedulerState
@@ -43,6 +44,8 @@ def run_phases(plan: Plan) -> None:
     """Decide who gets what [S-STEP-01]."""
     prepare_canvases(plan)
     schedule_running(plan)
+    if plan.someone_lacks_blocks:
+        give_way_to_holders(plan)
     schedule_waiting(plan)
 
 

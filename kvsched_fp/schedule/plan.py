@@ -132,6 +132,9 @@ class Plan(OpenState):
     def kept_waiting(self, request_id: RequestId) -> None:
         """Hear that a running request waits for blocks and preempts nobody; for `explain`."""
 
+    def gave_way(self, victim_id: RequestId) -> None:
+        """Hear that a running request is about to give way to those who wait with blocks; for `explain`."""
+
     def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
         """Hear that a victim is about to make room for `num_new_tokens` of another; for `explain`."""
 

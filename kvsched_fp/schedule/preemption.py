@@ -12,7 +12,12 @@ Rules
 [S-PRE-06] Victims are taken one by one, before it is known whether even all of them suffice (deviation
     D-07).
 [S-PRE-07] Without that quirk, nobody is preempted where all who would be before the request itself hold too
-    little: the request keeps what it has and waits for somebody to end, and nobody is admitted meanwhile.
+    little: the request keeps what it has and waits for somebody to end. Nobody is admitted meanwhile, and
+    capacity counts as short, so that the next steps hold no prompt back for its sake [S-HOLD-01].
+[S-PRE-08] Where all who run wait like that, and none of them is in flight, what they lack is held by those
+    who wait with blocks in hand. As long as these wait for input, so do the running ones. Once one of them
+    has it, each side would wait for the other's blocks: so all who run give way, in the order of
+    [S-PRE-01] or [S-PRE-02].
 
 Upstream: the `while True` of the running phase in `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
@@ -23,6 +28,7 @@ from kvsched_fp.kvcache.allocation import append_slots, count_missing_blocks
 from kvsched_fp.kvcache.coordinator import count_reclaimable
 from kvsched_fp.outputs import BlockIds
 from kvsched_fp.release import preempt_request
+from kvsched_fp.request import RequestStatus
 from kvsched_fp.schedule.plan import Plan
 
 
@@ -37,7 +43,7 @@ def append_slots_by_preemption(plan: Plan, cursor: int, num_new_tokens: int) -> 
         plan, request_id, num_new_tokens
     ):
         plan.kept_waiting(request_id)
-        plan.someone_lacks_blocks = True
+        plan.someone_lacks_blocks = plan.capacity_bound = True
         return None, cursor + 1  # [S-PRE-07]
     while True:
         victim_index = _choose_victim(plan, plan.running)
@@ -47,13 +53,37 @@ def append_slots_by_preemption(plan: Plan, cursor: int, num_new_tokens: int) -> 
             cursor -= 1  # [S-PRE-03]
         if victim_id in plan.num_scheduled_tokens:
             plan.take_back(victim_id)  # [S-PRE-04]
-        preempt_request(plan, victim_id, drop_stale_output=plan.config.requires_kv_delivery)
-        plan.someone_preempted = True
+        _preempt(plan, victim_id)
         if victim_id == request_id:
             return None, cursor  # [S-PRE-05]
         block_ids = append_slots(plan.kv, request, plan.progress[request_id], num_new_tokens)
         if block_ids is not None:
             return block_ids, cursor
+
+
+def give_way_to_holders(plan: Plan) -> None:
+    """Preempt all who run if none of them will go on before one does that waits with blocks [S-PRE-08]."""
+    # Prompts that are held back now will not be in the next step.
+    if plan.num_scheduled_tokens or plan.hold_prefills or any(_goes_on(plan, it) for it in plan.running):
+        return
+    holders = [plan.progress[request_id] for request_id in plan.kv_holding_waiting]
+    if all(holder.status is RequestStatus.WAITING_FOR_INPUT for holder in holders):
+        return
+    while plan.running:
+        victim_id = plan.running.pop(_choose_victim(plan, plan.running))
+        plan.gave_way(victim_id)
+        _preempt(plan, victim_id)
+
+
+def _goes_on(plan: Plan, request_id: RequestId) -> bool:
+    """Tell whether a request without a row in this step has one in flight, or its turn later [S-RUN-08]."""
+    progress = plan.progress[request_id]
+    return progress.num_in_flight_tokens > 0 or plan.current_step < progress.next_decode_eligible_step
+
+
+def _preempt(plan: Plan, victim_id: RequestId) -> None:
+    preempt_request(plan, victim_id, drop_stale_output=plan.config.requires_kv_delivery)
+    plan.someone_preempted = True
 
 
 def _can_make_room(plan: Plan, request_id: RequestId, num_new_tokens: int) -> bool:

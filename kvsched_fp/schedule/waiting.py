@@ -3,7 +3,7 @@
 Rules
 -----
 [S-WAIT-01] There is no waiting phase in a step that preempted, nor in one in which a running request lacks
-    blocks [S-PRE-07], nor while everything is paused; such a step notes nothing about capacity either
+    blocks [S-PRE-07], nor while everything is paused; such a step does not note who waits either
     [S-WAIT-11].
 [S-WAIT-02] Requests that hold blocks are served before all others, and are the only ones served while
     new requests are paused.

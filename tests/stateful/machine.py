@@ -2,7 +2,7 @@
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, cycle
 from typing import ClassVar
 
@@ -33,22 +33,25 @@ from kvsched_fp import (
     initial_state,
     step,
 )
-from kvsched_fp.config import RunnerType
+from kvsched_fp.config import ALL_QUIRKS, Quirk, RunnerType
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.invariants import (
     RunChecker,
+    Step,
     check_full,
     check_observed_cheap,
     check_observed_full,
     observe,
 )
 from kvsched_fp.progress import num_known_tokens
+from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import live_request_ids
 from kvsched_fp.testing.strategies.outside import (
     GRAMMARS,
     draft_behind,
     draft_in_flight,
     free_ids,
+    has_room,
     make_result,
     next_input,
     open_sessions,
@@ -75,6 +78,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     reached: ClassVar[Counter[str]] = Counter()
     """How often each situation was reached, over all runs."""
+    quirks: ClassVar[tuple[Quirk, ...]] = ALL_QUIRKS
+    """Those of the reference that are followed."""
 
     state: SchedulerState
     world: World
@@ -94,8 +99,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(world=worlds(), asked=asked(), play=plays())
     def start(self, world: World, asked: list[Wish], play: Play) -> None:
         """Begin with an empty scheduler and some requests."""
-        self.world = world
-        self.state = initial_state(world.config)
+        self.world = attrs.evolve(world, config=attrs.evolve(world.config, quirks=self.quirks))
+        self.state = initial_state(self.world.config)
         self._run = RunChecker(self.state)
         self.add(asked, play)
 
@@ -210,18 +215,26 @@ class SchedulerMachine(RuleBasedStateMachine):
 
         Of requests with equal ranks, both may throw each other out (deviation D-10). A session that is as
         long as max_model_len may have a last token that is never computed (deviations D-06 and D-11).
+        Sessions that have input may keep each other's blocks (deviation D-16).
         """
         by_priority = self.world.config.policy is SchedulingPolicy.PRIORITY
         first_of_rank: dict[tuple[int, float], RequestId] = {}
-        endless = []
+        endless, locked = [], self._locked()
         for request_id in live_request_ids(self.state):
             request, progress = self.state.requests[request_id], self.state.progress[request_id]
             rank = (request.priority, request.arrival_time)
             is_rival = by_priority and first_of_rank.setdefault(rank, request_id) != request_id
             is_long = num_known_tokens(request, progress) >= self.world.longest_prompt
-            if is_rival or (request.resumable and (is_long or any(progress.chunks))):
+            may_lock = request_id in locked or any(progress.chunks)
+            if is_rival or may_lock or (request.resumable and is_long):
                 endless.append(request_id)
         return endless
+
+    def _locked(self) -> list[RequestId]:
+        """List the sessions but one that have input and wait with blocks in hand."""
+        progress = self.state.progress
+        holders = self.state.kv_holding_waiting
+        return [it for it in holders if progress[it].status is RequestStatus.WAITING][1:]
 
     def _most_steps(self) -> int:
         config = self.world.config
@@ -255,7 +268,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _say(self, request_id: RequestId, wish: Wish | None, *, is_end: bool) -> None:
         asked = None if wish is None else self.world.make_request(self._num_requests, wish)
-        self._apply(AddRequest(next_input(self.state, request_id, asked, is_end=is_end)))
+        session = next_input(self.state, request_id, asked, is_end=is_end)
+        if Quirk.OUTGROWS_MODEL_LEN in self.quirks or has_room(self.state, session):
+            self._apply(AddRequest(session))
 
     def _play(self, play: Play) -> None:
         for move in play.moves:
@@ -305,7 +320,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert hash(kept) == hash(before)
             assert (after, outcome) == step(before, event)
             self._explain(event, outcome)
-            for situation in situations_of(before, event, after, outcome):
+            for situation in self._situations_of(event, seen):
                 note(situation)
                 self.reached[situation] += 1
         self._run.check_observed(seen)
@@ -318,6 +333,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._clients.see_gone(before, after)
         self._clients.compare(before, after)
         self._is_whole = True
+
+    def _situations_of(self, event: Event, seen: Step) -> Iterable[str]:
+        return situations_of(seen.before, event, seen.after, seen.outcome)
 
     def _explain(self, event: Event, outcome: object) -> None:
         """Ask why, before the step is taken: one reason per live request, with what it will get."""
@@ -335,3 +353,26 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _remember_who_samples(self) -> None:
         self._sampling[self.state.in_flight[-1].step_id] = sampling_rows(self.state)
+
+
+class StrictMachine(SchedulerMachine):
+    """The same without the reference's quirks: nothing is excluded from what must come to an end."""
+
+    reached: ClassVar[Counter[str]] = Counter()
+    quirks: ClassVar[tuple[Quirk, ...]] = ()
+
+    def _endless(self) -> list[RequestId]:
+        """List the sessions that have input, but one, and those that will: deviation D-16 has no switch."""
+        progress = self.state.progress
+        return [it for it in self.state.requests if any(progress[it].chunks)] or self._locked()
+
+    def _situations_of(self, event: Event, seen: Step) -> Iterable[str]:
+        """Give the rules that decide in place of a quirk, where one did."""
+        if not isinstance(event, Schedule):
+            return set()
+        reasons = explain(seen.before, throttle_prefills=event.throttle_prefills)
+        return {reason.rule_id for reason in reasons} & STRICT_RULES
+
+
+STRICT_RULES = frozenset({"S-PRE-07", "S-PRE-08"})
+"""The rules of scheduling that come up without the quirks alone."""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from .machine import SchedulerMachine
+from .machine import STRICT_RULES, SchedulerMachine, StrictMachine
 from .situations import SITUATIONS
 
 BATCH_SIZE = 9
@@ -33,9 +33,20 @@ def test_random_histories_keep_every_invariant_and_reach_every_situation() -> No
     for batch in range(max(fewest, MOST_BATCHES)):
         if batch >= fewest and not _missing():
             break
-        _run(batch, always_the_same=settings().derandomize)
+        _run(batch, SchedulerMachine, always_the_same=settings().derandomize)
 
     assert not _missing()
+
+
+def test_random_histories_without_quirks_keep_every_invariant_and_end() -> None:
+    """Without the quirks, whatever was asked for ends, and requests wait for blocks and give way."""
+    StrictMachine.reached.clear()
+    for batch in range(max(num_batches(settings()), MOST_BATCHES)):
+        if batch >= num_batches(settings()) // 2 and STRICT_RULES <= StrictMachine.reached.keys():
+            break
+        _run(batch, StrictMachine, always_the_same=settings().derandomize)
+
+    assert STRICT_RULES == StrictMachine.reached.keys()
 
 
 @pytest.mark.parametrize(
@@ -79,9 +90,9 @@ def _missing() -> list[str]:
     return [name for name in SITUATIONS if not SchedulerMachine.reached[name]]
 
 
-def _run(batch: int, *, always_the_same: bool) -> None:
+def _run(batch: int, base: type[SchedulerMachine], *, always_the_same: bool) -> None:
     # A class per batch, for its own seed; `derandomize` would give every batch the same one.
-    machine = type(f"Batch{batch}", (SchedulerMachine,), {})
+    machine = type(f"{base.__name__}{batch}", (base,), {})
     config = settings(
         max_examples=BATCH_SIZE,
         stateful_step_count=12,

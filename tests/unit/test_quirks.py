@@ -27,6 +27,7 @@ from tests.unit.worlds import (
     make_request,
     make_result,
     make_state,
+    make_waiting_for_a_session,
     run_step,
     run_steps,
     run_together,
@@ -109,6 +110,47 @@ def test_slots_for_drafts_are_lacking_too() -> None:
 
     assert ([], ()) == (batch(output), output.preempted_request_ids)
     assert (A,) == state.running
+
+
+def test_who_lacks_blocks_gives_way_to_a_session_with_input() -> None:
+    """[S-PRE-08] `a` waits for the session's blocks for as long as that waits for input, and no longer."""
+    idle, output = schedule(make_waiting_for_a_session(has_input=False))
+    assert ([], (), (A,)) == (batch(output), output.preempted_request_ids, idle.running)
+    state, output = schedule(make_waiting_for_a_session(has_input=True))
+    assert ([], (A,), ()) == (batch(output), output.preempted_request_ids, state.running)
+    state = update(state, make_result(state, output))
+
+    assert [("s", 1)] == batch(schedule(state)[1])
+
+
+def test_nobody_gives_way_while_somebody_goes_on() -> None:
+    """[S-PRE-08] `b` decodes before `a`, in a block of its own; it has a row, then it is in flight."""
+    config = make_config(usable_blocks=5, scheduler_reserve_full_isl=False, quirks=())
+    session = make_request("s", 4, resumable=True, max_tokens=2)
+    state = make_state(config, session, make_request("b", 1, max_tokens=4), make_request("a", 7))
+    state = add_request(run_steps(state, 2), make_request("s", 1, resumable=True))
+    state, output = schedule(state)
+    assert ([("b", 1)], ()) == (batch(output), output.preempted_request_ids)
+    state, output = schedule(state)
+
+    assert ([], ()) == (batch(output), output.preempted_request_ids)
+
+
+def test_no_prompt_is_held_back_for_who_lacks_blocks() -> None:
+    """[S-PRE-07, S-HOLD-01] `b` lacks a block that a session keeps; then the prompt of `a` goes on."""
+    config = make_config(
+        usable_blocks=3,
+        long_prefill_token_threshold=4,
+        scheduler_reserve_full_isl=False,
+        prefill_schedule_interval=9,
+        quirks=_without(Quirk.PREEMPTS_IN_VAIN),
+    )
+    session = make_request("s", 4, resumable=True, max_tokens=1)
+    state = run_steps(make_state(config, session, make_request("a", 8), make_request("b", 3)), 2)
+    state, output = run_step(state)
+    assert ([], (A, B)) == (batch(output), state.running)
+
+    assert [("a", 4)] == batch(schedule(state)[1])
 
 
 def test_shared_blocks_are_reclaimed_once() -> None:

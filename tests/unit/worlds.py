@@ -176,3 +176,14 @@ def tokens_told(state: SchedulerState) -> dict[str, tuple[int, ...]]:
         for client in state.emitted.clients.values()
         for output in client.outputs
     }
+
+
+def make_waiting_for_a_session(*, has_input: bool) -> SchedulerState:
+    """Make a state without quirks in which `a` runs with 2 of 4 blocks; a session, `s`, has the others.
+
+    Both lack one more. The session waits for input, or has it.
+    """
+    config = make_config(usable_blocks=4, scheduler_reserve_full_isl=False, quirks=())
+    session = make_request("s", 4, resumable=True, max_tokens=5)
+    state = run_steps(make_state(config, session, make_request("a", 7)), 5)
+    return add_request(state, make_request("s", 1, resumable=True, max_tokens=1)) if has_input else state

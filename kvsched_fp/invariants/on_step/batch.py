@@ -1,15 +1,12 @@
 """The rows of a planned step."""
 
-from collections import Counter
-from collections.abc import Iterator
-
-from kvsched_fp.config import Quirk, RunnerType, SchedulingPolicy
+from kvsched_fp.config import Quirk, RunnerType
 from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.on_step.budgets import is_used_up, threshold, usage
 from kvsched_fp.invariants.on_step.overlap import must_wait
-from kvsched_fp.kvcache.coordinator import GroupTable
+from kvsched_fp.invariants.room_reading import lacks_blocks
 from kvsched_fp.progress import Progress
 from kvsched_fp.request import Request, RequestStatus, canvas_width
 from kvsched_fp.state import SchedulerState
@@ -215,28 +212,30 @@ def _nobody_is_passed_over(step: Step) -> str | None:
     scheduled, after = step.output.num_scheduled_tokens, step.after
     if len(step.rows) == len(after.running) or is_used_up(step):
         return None
-    may_hold = step.event.throttle_prefills or step.before.config.local_prefill_interval > 1
-    lookahead = step.before.config.num_prefill_lookahead_tokens
     for request_id in after.running:
-        if request_id in scheduled:
-            continue
-        request, earlier = after.requests[request_id], step.before.progress[request_id]
-        num_known = len(request.prompt_token_ids) + len(earlier.output_token_ids)
-        num_left = num_known - earlier.num_computed_tokens
-        last = _last_position(step, request)
-        num_wanted = min(_num_wanted(step, request_id, num_known, earlier), last)
-        if (
-            num_wanted > earlier.num_computed_tokens
-            and not (may_hold and earlier.is_prefill_chunk)
-            and not must_wait(step, request, earlier)
-            and not 0 < num_left <= lookahead
-            and not _lacks_blocks(step, request_id)
-        ):
-            return (
-                f"request {request_id} runs, has {num_wanted - earlier.num_computed_tokens} tokens to "
-                f"compute and got none; {usage(step)}"
-            )
+        if request_id not in scheduled and could_go_on(step, request_id, after):
+            return f"request {request_id} runs, has tokens to compute and got none; {usage(step)}"
     return None
+
+
+def could_go_on(step: Step, request_id: RequestId, room: SchedulerState) -> bool:
+    """Tell whether a request that ran had something to compute in a step, and nothing to wait for.
+
+    Whether it lacked blocks, without the quirk PREEMPTS_IN_VAIN, the tables in `room` say.
+    """
+    config, request = step.before.config, step.before.requests[request_id]
+    earlier = step.before.progress[request_id]
+    may_hold = step.event.throttle_prefills or config.local_prefill_interval > 1
+    num_known = len(request.prompt_token_ids) + len(earlier.output_token_ids)
+    num_left = num_known - earlier.num_computed_tokens
+    num_wanted = min(_num_wanted(step, request_id, num_known, earlier), _last_position(step, request))
+    return (
+        num_wanted > earlier.num_computed_tokens
+        and not (may_hold and earlier.is_prefill_chunk)
+        and not must_wait(step, request, earlier)
+        and not 0 < num_left <= config.num_prefill_lookahead_tokens
+        and (Quirk.PREEMPTS_IN_VAIN in config.quirks or not lacks_blocks(room, request_id))
+    )
 
 
 @step_invariant(
@@ -264,46 +263,6 @@ def _held_prompts_wait(step: Step) -> str | None:
         if earlier.is_prefill_chunk if runs else num_lacking > 1:
             return f"request {request_id} got {num_tokens} of {num_lacking} tokens while prompts are held"
     return None
-
-
-def _lacks_blocks(step: Step, request_id: RequestId) -> bool:
-    """Tell whether what is free or held by those alone who give way to a request is too little for it."""
-    state, config = step.after, step.after.config
-    if Quirk.PREEMPTS_IN_VAIN in config.quirks:
-        return False
-    others = _who_gives_way(state, request_id)
-    held = Counter(block_id for tables in state.kv.tables.values() for block_id in _blocks_of(tables))
-    theirs = Counter(block_id for name in others for block_id in _blocks_of(state.kv.tables[name]))
-    num_room = state.kv.pool.num_free_blocks + sum(
-        held[block_id] == num for block_id, num in theirs.items()
-    )
-    request, progress = state.requests[request_id], state.progress[request_id]
-    num_tokens = (
-        len(request.prompt_token_ids) + len(progress.output_token_ids) + config.num_lookahead_tokens
-    )
-    num_tokens += progress.num_output_placeholders + len(progress.spec_token_ids)
-    num_blocks = -(-min(num_tokens, config.max_model_len) // config.block_size)
-    tables = state.kv.tables[request_id]
-    return sum(max(num_blocks - table.block_ids.length, 0) for table in tables) > num_room
-
-
-def _who_gives_way(state: SchedulerState, request_id: RequestId) -> list[RequestId]:
-    """List the running requests that are preempted before this one: those behind it, or less important."""
-    place = state.running.index(request_id)
-    if state.config.policy is SchedulingPolicy.FCFS:
-        return list(state.running[place + 1 :])
-    ranks = {
-        name: (state.requests[name].priority, state.requests[name].arrival_time) for name in state.running
-    }
-    own = ranks[request_id]
-    first_goes = Quirk.OLDEST_OF_EQUALS_GIVES_WAY in state.config.quirks
-    equals = state.running[:place] if first_goes else state.running[place + 1 :]
-    return [name for name in state.running if ranks[name] > own or (name in equals and ranks[name] == own)]
-
-
-def _blocks_of(tables: tuple[GroupTable, ...]) -> Iterator[int]:
-    for table in tables:
-        yield from table.block_ids
 
 
 def _last_position(step: Step, request: Request) -> int:

@@ -1,9 +1,11 @@
 """Who loses its place in a planned step."""
 
 from kvsched_fp.config import Quirk, SchedulingPolicy
-from kvsched_fp.events import Schedule
+from kvsched_fp.events import PauseState, Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.on_step.batch import could_go_on
+from kvsched_fp.invariants.room_reading import lacks_blocks
 from kvsched_fp.progress import Progress
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -121,15 +123,41 @@ def _least_important_goes_first(step: Step) -> str | None:
 @step_invariant(
     "INV-PREEMPT-06",
     Cost.CHEAP,
-    "A step that preempts schedules somebody (without the quirk PREEMPTS_IN_VAIN).",
+    "A step that preempts schedules somebody; or it preempts all who ran, none of whom could go on, was in "
+    "flight or waited for its turn, and somebody waits with blocks in hand, not for input (without the "
+    "quirk PREEMPTS_IN_VAIN).",
     "What the victims had computed is thrown away for somebody's sake, or for nobody's.",
     Schedule,
     reports=("vLLM PR #39375",),
 )
 def _victims_make_room(step: Step) -> str | None:
-    if not step.victims or step.rows or Quirk.PREEMPTS_IN_VAIN in step.before.config.quirks:
+    before = step.before
+    if not step.victims or step.rows or Quirk.PREEMPTS_IN_VAIN in before.config.quirks:
         return None
-    return f"{step.victims} were preempted, and nothing was scheduled"
+    if not _holders_that_could_go_on(step.after):
+        return f"{step.victims} were preempted, nothing was scheduled, and nobody could go on with blocks"
+    for request_id in before.running:
+        if (
+            request_id not in step.victims
+            or _goes_on_later(step, before.progress[request_id])
+            or could_go_on(step, request_id, before)
+        ):
+            return f"{step.victims} were preempted for nobody, and {request_id} goes on or could have"
+    return None
+
+
+def _holders_that_could_go_on(state: SchedulerState) -> list[RequestId]:
+    """List who waits with blocks in hand, and not for input."""
+    return [
+        request_id
+        for request_id in state.kv_holding_waiting
+        if state.progress[request_id].status is not RequestStatus.WAITING_FOR_INPUT
+    ]
+
+
+def _goes_on_later(step: Step, earlier: Progress) -> bool:
+    """Tell whether a request that ran has a step in flight, or its turn in a later one."""
+    return earlier.num_in_flight_tokens > 0 or earlier.next_decode_eligible_step > step.after.current_step
 
 
 @step_invariant(
@@ -157,6 +185,31 @@ def _oldest_of_equals_stays(step: Step) -> str | None:
     return None
 
 
+@step_invariant(
+    "INV-PREEMPT-08",
+    Cost.CHEAP,
+    "A step that preempts and schedules nobody, and holds no prompt back, does not leave somebody who runs "
+    "without the blocks to go on beside somebody who waits with blocks in hand, not for input; unless one "
+    "who runs is in flight or waits for its turn (without the quirk PREEMPTS_IN_VAIN).",
+    "Each would wait for the blocks of the other.",
+    Schedule,
+)
+def _nobody_waits_for_who_waits(step: Step) -> str | None:
+    before, after = step.before, step.after
+    if step.rows or step.victims or not after.running or Quirk.PREEMPTS_IN_VAIN in before.config.quirks:
+        return None
+    may_hold = step.event.throttle_prefills or before.config.local_prefill_interval > 1
+    if after.pause_state is PauseState.PAUSED_ALL or (may_hold and not before.prefill_capacity_bound):
+        return None
+    if any(_goes_on_later(step, before.progress[request_id]) for request_id in after.running):
+        return None
+    holders = _holders_that_could_go_on(after)
+    lacking = [request_id for request_id in after.running if lacks_blocks(after, request_id)]
+    if not holders or not lacking:
+        return None
+    return f"{lacking} run and lack blocks, {holders} wait with blocks in hand, and nobody goes on"
+
+
 def _rank(state: SchedulerState, request_id: RequestId) -> tuple[int, float]:
     request = state.requests[request_id]
     return (request.priority, request.arrival_time)
@@ -170,5 +223,6 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _least_important_goes_first,
     _victims_make_room,
     _oldest_of_equals_stays,
+    _nobody_waits_for_who_waits,
 )
 """In the order in which they are checked."""

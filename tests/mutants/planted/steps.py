@@ -79,7 +79,8 @@ STEPS = (
     Mutant(
         name="the waiting come first",
         module=_SCHEDULE,
-        old="    schedule_running(plan)\n    schedule_waiting(plan)\n",
+        old="    schedule_running(plan)\n    if plan.someone_lacks_blocks:\n"
+        "        give_way_to_holders(plan)\n    schedule_waiting(plan)\n",
         new="    schedule_waiting(plan)\n    schedule_running(plan)\n",
         stands_for="The two phases change places: who starts takes the budget of those who run.",
         killers=("INV-ROW-01",),

@@ -18,7 +18,14 @@ from kvsched_fp import (
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.invariants import Step
 from kvsched_fp.queues import FCFSQueue, queue_entry
-from tests.unit.worlds import make_config, make_request, make_result, make_state, run_together
+from tests.unit.worlds import (
+    make_config,
+    make_request,
+    make_result,
+    make_state,
+    make_waiting_for_a_session,
+    run_together,
+)
 
 from .good import (
     A,
@@ -280,6 +287,13 @@ def _equals_that_take_turns() -> Changed:
     return _with_config(run(before, Schedule()), quirks=())
 
 
+def _waiting_for_who_waits() -> Changed:
+    sound = run(make_waiting_for_a_session(has_input=False), Schedule())
+    status = RequestStatus.WAITING
+    before, after = (with_progress(it, RequestId("s"), status=status) for it in (sound.before, sound.after))
+    return change(sound, before=before, after=after)
+
+
 def _events_that_do_not_replay() -> Changed:
     sound = _sound()
     return change(sound, after=with_kv(sound.after, pending_events=sound.before.kv.pending_events))
@@ -325,6 +339,7 @@ BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-PREEMPT-05": _victim_that_is_more_important,
     "INV-PREEMPT-06": _victims_for_nobody,
     "INV-PREEMPT-07": _equals_that_take_turns,
+    "INV-PREEMPT-08": _waiting_for_who_waits,
     "INV-EVENT-02": _events_that_do_not_replay,
 }
 """Invariant id -> how to make the step."""

@@ -14,6 +14,7 @@ from tests.unit.worlds import (
     make_outgrown,
     make_request,
     make_state,
+    make_waiting_for_a_session,
     plan_steps,
     run_step,
     run_steps,
@@ -153,8 +154,30 @@ def test_a_request_that_outgrew_the_pool_is_stuck() -> None:
     assert "stuck: a, b" == str(classify_standstill(state))
 
 
+def test_who_runs_waits_for_what_a_session_keeps() -> None:
+    """Without the quirk of D-07, and everybody behind it too; once the session has input, nobody may."""
+    state, _ = step(make_waiting_for_a_session(has_input=False), AddRequest(make_request("b", 1)))
+    with_input = make_waiting_for_a_session(has_input=True)
+    paused, _ = step(state, SetPauseState(PauseState.PAUSED_ALL))
+
+    assert _stands_still(state)
+    assert _waiting(Awaited.INPUT) == classify_standstill(state)
+    assert _waiting(Awaited.INPUT, Awaited.UNPAUSE) == classify_standstill(paused)
+    assert not _stands_still(with_input)
+    assert _stuck("a", "s") == classify_standstill(with_input)
+
+
+def test_who_runs_is_stuck_where_no_session_is_in_its_way() -> None:
+    """Of the quirks none is followed, but the request is simply larger than the pool."""
+    config = make_config(num_blocks=3, max_model_len=64, allow_undersized_pool=True, quirks=())
+    state = run_steps(make_state(config, make_request("a", 8)), 2)
+
+    assert _stands_still(state)
+    assert _stuck("a") == classify_standstill(state)
+
+
 def test_a_running_request_waits_for_nothing() -> None:
-    """It can always go on, so a state in which it does not has no excuse."""
+    """With all quirks, it can always go on, so a state in which it does not has no excuse."""
     state = drain(plan_steps(make_state(make_config(), make_request("a", max_tokens=9)), 1))
 
     assert Schedule() is not None
