@@ -74,6 +74,9 @@ class Quirk(enum.Enum):
     DRAFTS_BEHIND_UNKNOWN_TOKEN = "drafts_behind_unknown_token"
     """D-14: without asynchronous scheduling, drafts are taken for a request that has a step in flight, or
     waits. Without: they are thrown away."""
+    KEEPS_BLOCKS_WHILE_WAITING = "keeps_blocks_while_waiting"
+    """D-16: sessions that wait with blocks in hand keep them, and may lack each other's. Without: where
+    nobody runs, the last of them in line gives its blocks back."""
 
 
 ALL_QUIRKS = tuple(Quirk)

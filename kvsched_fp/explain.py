@@ -131,6 +131,9 @@ class _ExplainingPlan(Plan):
         text = "preempted: nobody who runs has the blocks to go on, and one that waits with blocks could"
         self._note(victim_id, 0, "S-PRE-08", text)
 
+    def gave_back(self, holder_id: RequestId, for_id: RequestId) -> None:
+        self._note(holder_id, 0, "S-PRE-09", f"gives its blocks back to {for_id!r}, since nobody runs")
+
     def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
         num_tokens = (
             self.progress[for_id].num_computed_tokens + num_new_tokens + self.config.num_lookahead_tokens
@@ -164,6 +167,8 @@ class _ExplainingPlan(Plan):
             self._note(request_id, 0, "S-WAIT-01", "not reached: the step preempted somebody")
         elif self.someone_lacks_blocks:
             self._note(request_id, 0, "S-WAIT-01", "not reached: a running request lacks blocks")
+        elif self.someone_gave_back:
+            self._note(request_id, 0, "S-PRE-09", "not reached: somebody gave blocks back in the step")
         elif self.phase_ended_by is not None:
             text = f"not reached: the phase ended at a request ahead of it [{self.phase_ended_by}]"
             self._note(request_id, 0, self.phase_ended_by, text)

@@ -13,13 +13,16 @@ Rules
     cannot be told apart from the later share, so both are dropped.
 [M-REL-05] A request that ends gives back all its blocks and leaves the state; its id is told to the
     model runner with the next step, and to its client if the config asks for it.
+[M-REL-06] Without the quirk of deviation D-16, a session with input that waits with blocks in hand may have
+    to give them back: it waits without them, first in line (FCFS) or in its place, and starts again from
+    nothing computed.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler._preempt_request`, `_free_request`, `_free_blocks`.
 """
 
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import release_blocks
-from kvsched_fp.progress import Progress, RequestEvent, RequestEventType
+from kvsched_fp.progress import Progress, RequestEvent, RequestEventType, evolve_progress
 from kvsched_fp.queues import queue_entry
 from kvsched_fp.request import RequestStatus, move
 from kvsched_fp.transient import OpenState
@@ -59,6 +62,16 @@ def _preempted(
         events=events,
         stop_reason=progress.stop_reason,
     )
+
+
+def give_blocks_back(open_state: OpenState, request_id: RequestId) -> None:
+    """Let a session that waits with blocks in hand wait without them [M-REL-06]."""
+    release_blocks(open_state.kv, request_id)
+    progress = open_state.progress[request_id]
+    open_state.progress[request_id] = evolve_progress(progress, num_computed_tokens=0)
+    open_state.kv_holding_waiting = open_state.kv_holding_waiting.remove({request_id})
+    open_state.deferred = open_state.deferred.discard(request_id)
+    open_state.waiting = open_state.waiting.put_back((queue_entry(open_state.requests[request_id]),))
 
 
 def end_request(open_state: OpenState, request_id: RequestId) -> None:

@@ -54,6 +54,7 @@ class Plan(OpenState):
         "scheduled_resumed",
         "scheduled_running",
         "scheduled_spec_token_ids",
+        "someone_gave_back",
         "someone_lacks_blocks",
         "someone_preempted",
         "token_budget",
@@ -89,6 +90,7 @@ class Plan(OpenState):
         self.drafts_needed = not config.can_skip_drafts
         self.someone_preempted = False
         self.someone_lacks_blocks = False
+        self.someone_gave_back = False
         self.prefill_scheduled = False
         self.prefill_admitted = False
         self.capacity_bound = state.prefill_capacity_bound
@@ -134,6 +136,9 @@ class Plan(OpenState):
 
     def gave_way(self, victim_id: RequestId) -> None:
         """Hear that a running request is about to give way to those who wait with blocks; for `explain`."""
+
+    def gave_back(self, holder_id: RequestId, for_id: RequestId) -> None:
+        """Hear that one who waits with blocks is about to give them back to another; for `explain`."""
 
     def preempted(self, victim_id: RequestId, for_id: RequestId, num_new_tokens: int) -> None:
         """Hear that a victim is about to make room for `num_new_tokens` of another; for `explain`."""

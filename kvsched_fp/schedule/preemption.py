@@ -18,6 +18,9 @@ Rules
     who wait with blocks in hand. As long as these wait for input, so do the running ones. Once one of them
     has it, each side would wait for the other's blocks: so all who run give way, in the order of
     [S-PRE-01] or [S-PRE-02].
+[S-PRE-09] Without the quirk of deviation D-16: where the first in line of those who wait with blocks in
+    hand does not fit, and nobody runs, the last in line of the others that have input gives its blocks back
+    [M-REL-06], and so on until it fits. Nobody else is admitted in that step.
 
 Upstream: the `while True` of the running phase in `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
@@ -27,7 +30,7 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.allocation import append_slots, count_missing_blocks
 from kvsched_fp.kvcache.coordinator import count_reclaimable
 from kvsched_fp.outputs import BlockIds
-from kvsched_fp.release import preempt_request
+from kvsched_fp.release import give_blocks_back, preempt_request
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.schedule.plan import Plan
 
@@ -84,6 +87,24 @@ def _goes_on(plan: Plan, request_id: RequestId) -> bool:
 def _preempt(plan: Plan, victim_id: RequestId) -> None:
     preempt_request(plan, victim_id, drop_stale_output=plan.config.requires_kv_delivery)
     plan.someone_preempted = True
+
+
+def make_holder_give_back(plan: Plan, request_id: RequestId) -> bool:
+    """Make the last in line of the others give its blocks back to a request that holds some [S-PRE-09].
+
+    Gives whether anybody did.
+    """
+    if Quirk.KEEPS_BLOCKS_WHILE_WAITING in plan.config.quirks or plan.running:
+        return False
+    for holder_id in reversed(tuple(plan.kv_holding_waiting)):
+        progress = plan.progress[holder_id]
+        has_input = progress.status is RequestStatus.WAITING
+        if has_input and progress.num_in_flight_tokens == 0 and holder_id != request_id:
+            plan.gave_back(holder_id, request_id)
+            give_blocks_back(plan, holder_id)
+            plan.someone_gave_back = True
+            return True
+    return False
 
 
 def _can_make_room(plan: Plan, request_id: RequestId, num_new_tokens: int) -> bool:

@@ -47,6 +47,7 @@ from kvsched_fp.schedule.drafts import (
     without_drafter_gap,
 )
 from kvsched_fp.schedule.plan import Plan
+from kvsched_fp.schedule.preemption import make_holder_give_back
 from kvsched_fp.sessions import renew_hashes
 
 
@@ -66,7 +67,7 @@ def schedule_waiting(plan: Plan) -> None:
         return
     plan.count_loras()
     skipped: dict[str, list[QueueEntry]] = {"waiting": [], "kv_holding_waiting": []}
-    while plan.has_budget:
+    while plan.has_budget and not plan.someone_gave_back:  # [S-PRE-09]
         queue = _queue_to_serve(plan)
         if queue is None or len(plan.running) + plan.num_waiting_for_input >= plan.config.max_num_active:
             break  # [S-WAIT-03]
@@ -132,15 +133,7 @@ def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
     num_new_tokens = without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
     if num_new_tokens == 0:
         return _Outcome.SKIPPED
-    block_ids = admit_slots(
-        plan.kv,
-        request,
-        progress,
-        hit,
-        num_computed_tokens,
-        num_new_tokens,
-        others_run=bool(plan.running),
-    )
+    block_ids = _take_slots(plan, request, progress, hit, num_computed_tokens, num_new_tokens)
     if block_ids is None:
         plan.refused(request.request_id, "S-WAIT-07")
         return _Outcome.ENDS_PHASE
@@ -156,6 +149,30 @@ def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
         plan.scheduled_spec_token_ids[request.request_id] = placeholders
     plan.prefill_admitted |= num_computed_tokens < num_known - 1
     return _Outcome.ADMITTED
+
+
+def _take_slots(
+    plan: Plan,
+    request: Request,
+    progress: Progress,
+    hit: BlockIds,
+    num_computed_tokens: int,
+    num_new_tokens: int,
+) -> BlockIds | None:
+    """Take the blocks for the first step of a request; those who wait with blocks may have to give way."""
+    while True:
+        block_ids = admit_slots(
+            plan.kv,
+            request,
+            progress,
+            hit,
+            num_computed_tokens,
+            num_new_tokens,
+            others_run=bool(plan.running),
+        )
+        holds_blocks = progress.num_computed_tokens > 0
+        if block_ids is not None or not holds_blocks or not make_holder_give_back(plan, request.request_id):
+            return block_ids
 
 
 def _look_up(plan: Plan, request: Request, progress: Progress) -> BlockIds:

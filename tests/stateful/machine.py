@@ -232,6 +232,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _locked(self) -> list[RequestId]:
         """List the sessions but one that have input and wait with blocks in hand."""
+        if Quirk.KEEPS_BLOCKS_WHILE_WAITING not in self.quirks:
+            return []
         progress = self.state.progress
         holders = self.state.kv_holding_waiting
         return [it for it in holders if progress[it].status is RequestStatus.WAITING][1:]
@@ -374,5 +376,5 @@ class StrictMachine(SchedulerMachine):
         return {reason.rule_id for reason in reasons} & STRICT_RULES
 
 
-STRICT_RULES = frozenset({"S-PRE-07", "S-PRE-08"})
+STRICT_RULES = frozenset({"S-PRE-07", "S-PRE-08", "S-PRE-09"})
 """The rules of scheduling that come up without the quirks alone."""

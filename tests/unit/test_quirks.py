@@ -8,6 +8,7 @@ from kvsched_fp import (
     InvalidConfig,
     InvalidEvent,
     SchedulerConfig,
+    SchedulerState,
     add_request,
     finish_requests,
     schedule,
@@ -279,3 +280,51 @@ def test_drafts_behind_a_token_in_flight(follows: bool) -> None:
 
     assert (1, 2) == settled.progress[A].spec_token_ids
     assert ((1, 2) if follows else ()) == ahead.progress[A].spec_token_ids
+
+
+def _two_sessions_with_input(*quirks: Quirk, **changes: Any) -> SchedulerState:
+    """Make a state in which sessions `a` and `b` wait with a block each, and each needs all three."""
+    config = make_config(usable_blocks=3, quirks=quirks, **changes)
+    sessions = [
+        make_request(name, 4, resumable=True, max_tokens=1, priority=-i) for i, name in enumerate("ab")
+    ]
+    state = run_steps(make_state(config, *sessions), 1)
+    for name in "ab":
+        state = add_request(state, make_request(name, 5, resumable=True, max_tokens=1))
+    return state
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("fcfs", ("a", "b")), ("priority", ("b", "a"))])
+def test_last_in_line_gives_its_blocks_back(policy: str, expected: tuple[str, str]) -> None:
+    """[S-PRE-09, M-REL-06] The first goes on; the last waits with nothing, and is no victim."""
+    first, last = expected
+    state, output = schedule(_two_sessions_with_input(policy=policy))
+
+    assert [(first, 5)] == batch(output)
+    assert ((first,), [last], ()) == (state.running, list(state.waiting), output.preempted_request_ids)
+    assert RequestId(last) not in state.kv.tables
+    assert 0 == state.progress[RequestId(last)].num_computed_tokens
+    assert RequestStatus.WAITING is state.progress[RequestId(last)].status
+    assert last not in state.deferred
+    check_full(state)
+
+
+def test_with_the_quirk_both_keep_their_blocks() -> None:
+    """Deviation D-16: nobody is in the step, nor in any after it."""
+    state, output = schedule(_two_sessions_with_input(*ALL_QUIRKS))
+
+    assert [] == batch(output)
+    assert ["a", "b"] == list(state.kv_holding_waiting)
+
+
+def test_nobody_gives_blocks_back_while_somebody_runs() -> None:
+    """[S-PRE-09] Who runs will end, and make room."""
+    config = make_config(usable_blocks=4, quirks=())
+    sessions = [make_request(name, 4, resumable=True, max_tokens=1) for name in "ab"]
+    state = run_steps(make_state(config, *sessions, make_request("c", 2, max_tokens=3)), 1)
+    for name in "ab":
+        state = add_request(state, make_request(name, 5, resumable=True, max_tokens=1))
+    state, output = schedule(state)
+
+    assert [("c", 1)] == batch(output)
+    assert ["a", "b"] == list(state.kv_holding_waiting)

@@ -10,6 +10,7 @@
 | `overlap.py`      | steps that are planned while others are in flight                    |
 | `admission.py`    | who may enter the batch from the waiting queues                      |
 | `preemption.py`   | who loses its place                                                  |
+| `holders.py`      | those who wait with blocks in hand                                   |
 | `results.py`      | what a result changes, and what the clients are told                 |
 | `verification.py` | what came of drafts                                                  |
 | `kv_events.py`    | the events of the prefix index                                       |
@@ -30,6 +31,7 @@ from kvsched_fp.invariants.on_step.bookkeeping import INVARIANTS as BOOKKEEPING
 from kvsched_fp.invariants.on_step.budgets import INVARIANTS as BUDGETS
 from kvsched_fp.invariants.on_step.drafts import INVARIANTS as DRAFTS
 from kvsched_fp.invariants.on_step.grammars import INVARIANTS as GRAMMARS
+from kvsched_fp.invariants.on_step.holders import INVARIANTS as HOLDERS
 from kvsched_fp.invariants.on_step.kv_events import INVARIANTS as KV_EVENTS
 from kvsched_fp.invariants.on_step.outside import INVARIANTS as OUTSIDE
 from kvsched_fp.invariants.on_step.overlap import INVARIANTS as OVERLAP
@@ -51,6 +53,7 @@ STEP_INVARIANTS: tuple[StepInvariant, ...] = (
     *OVERLAP,
     *ADMISSION,
     *PREEMPTION,
+    *HOLDERS,
     *RESULTS,
     *VERIFICATION,
     *KV_EVENTS,

@@ -5,6 +5,7 @@ from kvsched_fp.events import PauseState, Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.on_step.batch import could_go_on
+from kvsched_fp.invariants.on_step.holders import holders_with_input
 from kvsched_fp.invariants.room_reading import lacks_blocks
 from kvsched_fp.progress import Progress
 from kvsched_fp.request import RequestStatus
@@ -134,7 +135,7 @@ def _victims_make_room(step: Step) -> str | None:
     before = step.before
     if not step.victims or step.rows or Quirk.PREEMPTS_IN_VAIN in before.config.quirks:
         return None
-    if not _holders_that_could_go_on(step.after):
+    if not holders_with_input(step.after):
         return f"{step.victims} were preempted, nothing was scheduled, and nobody could go on with blocks"
     for request_id in before.running:
         if (
@@ -144,15 +145,6 @@ def _victims_make_room(step: Step) -> str | None:
         ):
             return f"{step.victims} were preempted for nobody, and {request_id} goes on or could have"
     return None
-
-
-def _holders_that_could_go_on(state: SchedulerState) -> list[RequestId]:
-    """List who waits with blocks in hand, and not for input."""
-    return [
-        request_id
-        for request_id in state.kv_holding_waiting
-        if state.progress[request_id].status is not RequestStatus.WAITING_FOR_INPUT
-    ]
 
 
 def _goes_on_later(step: Step, earlier: Progress) -> bool:
@@ -203,7 +195,7 @@ def _nobody_waits_for_who_waits(step: Step) -> str | None:
         return None
     if any(_goes_on_later(step, before.progress[request_id]) for request_id in after.running):
         return None
-    holders = _holders_that_could_go_on(after)
+    holders = holders_with_input(after)
     lacking = [request_id for request_id in after.running if lacks_blocks(after, request_id)]
     if not holders or not lacking:
         return None

@@ -17,6 +17,7 @@ from kvsched_fp.events import (
 )
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.on_step.holders import gave_back
 from kvsched_fp.invariants.on_step.overlap import must_wait
 from kvsched_fp.invariants.on_step.sessions import begins_input
 from kvsched_fp.progress import Progress
@@ -122,13 +123,16 @@ def _addressed(step: Step) -> Iterable[RequestId]:
 def _as_not_looked_at(step: Step, request_id: RequestId) -> Progress:
     """Undo what a schedule notes about a request that gets nothing.
 
-    A look-up that did not lead to an admission shows in the statistics of the prefill, and a session that
-    starts again is hashed anew; a grammar that is there is waited for no longer; a canvas that is narrower
-    than the drafter proposes cuts the placeholders, and one whose end is sure is held back.
+    A look-up that did not lead to an admission shows in the statistics of the prefill; a session that gave
+    its blocks back has computed nothing, and one that starts again is hashed anew; a grammar that is there
+    is waited for no longer; a canvas that is narrower than the drafter proposes cuts the placeholders, and
+    one whose end is sure is held back.
     """
     config, request = step.before.config, step.before.requests[request_id]
     earlier, later = step.before.progress[request_id], step.after.progress[request_id]
     later = attrs.evolve(later, prefill_stats=earlier.prefill_stats)
+    if request_id in gave_back(step):
+        later = attrs.evolve(later, num_computed_tokens=earlier.num_computed_tokens)
     if (earlier.status, later.status) == (RequestStatus.WAITING_FOR_GRAMMAR, RequestStatus.WAITING):
         later = attrs.evolve(later, status=earlier.status)
     if request.resumable and config.num_hash_lookahead_tokens and not later.num_computed_tokens:
@@ -154,7 +158,7 @@ def _tables_only_grow(step: Step) -> str | None:
     tables = step.after.kv.tables
     for request_id, earlier in step.before.kv.tables.items():
         later = tables.get(request_id)
-        if later is earlier or request_id not in step.after.requests or _was_preempted(step, request_id):
+        if later is earlier or request_id not in step.after.requests or _has_lost_all(step, request_id):
             continue
         if later is None:
             return f"the tables of request {request_id} are gone"
@@ -167,9 +171,11 @@ def _tables_only_grow(step: Step) -> str | None:
     return None
 
 
-def _was_preempted(step: Step, request_id: RequestId) -> bool:
-    resets = isinstance(step.event, ResetPrefixCache) and step.event.reset_running_requests
-    return request_id in step.victims or (resets and request_id in step.before.running)
+def _has_lost_all(step: Step, request_id: RequestId) -> bool:
+    """Tell whether a request was preempted, or had to give its blocks back while it waited."""
+    if isinstance(step.event, ResetPrefixCache):
+        return step.event.reset_running_requests and request_id in step.before.running
+    return request_id in step.victims or request_id in gave_back(step)
 
 
 @step_invariant(

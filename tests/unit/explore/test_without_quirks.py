@@ -36,6 +36,8 @@ def _world(name: str, *kinds: RequestKind, max_in_flight: int = 1, **changes: An
 SESSION = RequestKind(name="s", num_prompt_tokens=2, max_tokens=2, num_inputs=1)
 REQUEST = RequestKind(name="a", num_prompt_tokens=3, max_tokens=3)
 
+_OTHER = RequestKind(name="t", num_prompt_tokens=2, max_tokens=1, num_inputs=1)
+
 SESSIONS = [
     _world("two", attrs.evolve(SESSION, count=2), REQUEST),
     _world(
@@ -51,9 +53,18 @@ SESSIONS = [
         max_model_len=8,
         max_num_batched_tokens=3,
     ),
+    _world("each other", attrs.evolve(SESSION, num_prompt_tokens=3), _OTHER),
+    _world(
+        "each other by rank",
+        attrs.evolve(SESSION, num_prompt_tokens=3, priority=1),
+        _OTHER,
+        policy="priority",
+        use_v2_model_runner=False,
+    ),
+    _world("three of them", attrs.evolve(SESSION, count=3), num_blocks=5),
     _world("stages", SESSION, REQUEST, max_in_flight=3, pipeline_parallel_size=2, async_scheduling=True),
 ]
-"""Worlds in which a running request and one that waits with blocks in hand lack each other's."""
+"""Worlds in which requests that run or wait with blocks in hand lack each other's."""
 
 PINNED: dict[str, tuple[int, int, int, dict[str, int]]] = {
     "tiny": (617, 1795, 12, {"done": 25}),
@@ -77,6 +88,9 @@ PINNED: dict[str, tuple[int, int, int, dict[str, int]]] = {
     "two": (1623, 3835, 18, {"done": 3, INPUT: 61}),
     "two that run": (672, 1289, 23, {"done": 8, INPUT: 18}),
     "held prompts": (2004, 3715, 22, {"done": 8, INPUT: 45}),
+    "each other": (513, 1135, 18, {"done": 5, INPUT: 36}),
+    "each other by rank": (675, 1507, 18, {"done": 5, INPUT: 36}),
+    "three of them": (3553, 9559, 29, {"done": 10, INPUT: 174}),
     "stages": (982, 2189, 28, {"done": 5, INPUT: 12}),
 }
 """Per world: states, moves, depth, and what the standstills wait for."""

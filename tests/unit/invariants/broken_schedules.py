@@ -1,6 +1,6 @@
 """For every invariant of a planned step, a step that breaks it and as little else as possible."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import attrs
@@ -10,11 +10,14 @@ from kvsched_fp import (
     PauseState,
     RequestStatus,
     Schedule,
+    SchedulerState,
     SchedulingPolicy,
+    add_request,
     schedule,
     step,
     update,
 )
+from kvsched_fp.config import ALL_QUIRKS, Quirk
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.invariants import Step
 from kvsched_fp.queues import FCFSQueue, queue_entry
@@ -24,6 +27,7 @@ from tests.unit.worlds import (
     make_result,
     make_state,
     make_waiting_for_a_session,
+    run_steps,
     run_together,
 )
 
@@ -294,6 +298,24 @@ def _waiting_for_who_waits() -> Changed:
     return change(sound, before=before, after=after)
 
 
+def _blocks_given_back_for_nobody() -> Changed:
+    return _with_config(run(_two_sessions_with_input(quirks=()), Schedule()), quirks=ALL_QUIRKS)
+
+
+def _two_that_wait_for_each_other() -> Changed:
+    return _with_config(run(_two_sessions_with_input(quirks=ALL_QUIRKS), Schedule()), quirks=())
+
+
+def _two_sessions_with_input(*, quirks: Collection[Quirk]) -> SchedulerState:
+    """Make a state in which two sessions wait with a block each, and each needs all three."""
+    config = make_config(usable_blocks=3, quirks=quirks)
+    sessions = [make_request(name, 4, resumable=True, max_tokens=1) for name in "st"]
+    state = run_steps(make_state(config, *sessions), 1)
+    for name in "st":
+        state = add_request(state, make_request(name, 5, resumable=True, max_tokens=1))
+    return state
+
+
 def _events_that_do_not_replay() -> Changed:
     sound = _sound()
     return change(sound, after=with_kv(sound.after, pending_events=sound.before.kv.pending_events))
@@ -340,6 +362,8 @@ BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-PREEMPT-06": _victims_for_nobody,
     "INV-PREEMPT-07": _equals_that_take_turns,
     "INV-PREEMPT-08": _waiting_for_who_waits,
+    "INV-HOLD-01": _blocks_given_back_for_nobody,
+    "INV-HOLD-02": _two_that_wait_for_each_other,
     "INV-EVENT-02": _events_that_do_not_replay,
 }
 """Invariant id -> how to make the step."""

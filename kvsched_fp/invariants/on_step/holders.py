@@ -1,0 +1,85 @@
+"""Those who wait with blocks in hand: sessions that have their next input, or wait for it."""
+
+from kvsched_fp.config import Quirk
+from kvsched_fp.events import PauseState, Schedule
+from kvsched_fp.ids import RequestId
+from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.request import RequestStatus
+from kvsched_fp.state import SchedulerState
+
+
+def holders_with_input(state: SchedulerState) -> list[RequestId]:
+    """List who waits with blocks in hand, and not for input, first in line first."""
+    return [
+        request_id
+        for request_id in state.kv_holding_waiting
+        if state.progress[request_id].status is not RequestStatus.WAITING_FOR_INPUT
+    ]
+
+
+def gave_back(step: Step) -> list[RequestId]:
+    """List who waited with blocks in hand before a planned step, and waits without them after it."""
+    queue = step.before.kv_holding_waiting
+    if not len(queue) or queue is step.after.kv_holding_waiting or not isinstance(step.event, Schedule):
+        return []
+    running, holders = set(step.after.running), set(step.after.kv_holding_waiting)
+    return [it for it in queue if it not in running and it not in holders and it in step.after.requests]
+
+
+@step_invariant(
+    "INV-HOLD-01",
+    Cost.CHEAP,
+    "Who waits with blocks in hand gives them back only where nobody ran, to one before it in line that "
+    "has input as well; from the last in line on; and at most that one is admitted in the step (without "
+    "the quirk KEEPS_BLOCKS_WHILE_WAITING; else it never does).",
+    "What it has computed would be thrown away for nothing.",
+    Schedule,
+)
+def _given_back_for_a_reason(step: Step) -> str | None:
+    gave = gave_back(step)
+    if not gave:
+        return None
+    if Quirk.KEEPS_BLOCKS_WHILE_WAITING in step.before.config.quirks or step.before.running:
+        return f"{gave} gave their blocks back, while {list(step.before.running)} ran"
+    line, first = _at_rest(step.before), step.admitted[:1]
+    if line == gave or line[len(line) - len(gave) :] != gave:
+        return f"{gave} gave their blocks back; in line were {line}"
+    if step.admitted != first or not set(first) <= set(line):
+        return f"{gave} gave their blocks back, and {step.admitted} were admitted"
+    kept = [it for it in gave if it in step.after.kv.tables or step.after.progress[it].num_computed_tokens]
+    return f"{kept} gave their blocks back, and have some, or computed tokens" if kept else None
+
+
+@step_invariant(
+    "INV-HOLD-02",
+    Cost.CHEAP,
+    "Where nobody runs, no step with nobody in it leaves two waiting with blocks in hand who have input "
+    "and nothing in flight; unless it holds prompts back, or sessions that wait for input keep all rows "
+    "(without the quirk KEEPS_BLOCKS_WHILE_WAITING).",
+    "Each would wait for the blocks of the other.",
+    Schedule,
+)
+def _no_two_wait_for_each_other(step: Step) -> str | None:
+    before, after = step.before, step.after
+    config = before.config
+    if step.rows or after.running or step.victims or Quirk.KEEPS_BLOCKS_WHILE_WAITING in config.quirks:
+        return None
+    may_hold = step.event.throttle_prefills or config.local_prefill_interval > 1
+    if after.pause_state is PauseState.PAUSED_ALL or (may_hold and not before.prefill_capacity_bound):
+        return None
+    if before.num_waiting_for_input >= config.max_num_active:
+        return None
+    line = _at_rest(after)
+    return f"{line} wait with blocks in hand, and nobody goes on" if len(line) > 1 else None
+
+
+def _at_rest(state: SchedulerState) -> list[RequestId]:
+    """List the holders with input that have nothing in flight, first in line first."""
+    return [it for it in holders_with_input(state) if not state.progress[it].num_in_flight_tokens]
+
+
+INVARIANTS: tuple[StepInvariant, ...] = (
+    _given_back_for_a_reason,
+    _no_two_wait_for_each_other,
+)
+"""In the order in which they are checked."""
