@@ -19,6 +19,7 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.on_step.overlap import must_wait
 from kvsched_fp.invariants.on_step.sessions import begins_input
+from kvsched_fp.invariants.shared import shared
 from kvsched_fp.progress import Progress
 from kvsched_fp.queues import PriorityQueue
 from kvsched_fp.request import RequestStatus, canvas_width
@@ -34,8 +35,8 @@ from kvsched_fp.request import RequestStatus, canvas_width
 )
 def _requests_stay(step: Step) -> str | None:
     before, after = step.before, step.after
-    if before.requests == after.requests and before.add_numbers == after.add_numbers:
-        return None  # compared in C
+    if _has_same_requests(step) and before.add_numbers == after.add_numbers:
+        return None
     numbers_before, numbers_after = before.add_numbers, after.add_numbers
     for request_id, request in after.requests.items():
         earlier = before.requests.get(request_id)
@@ -61,10 +62,9 @@ def _requests_stay(step: Step) -> str | None:
 )
 def _nobody_comes_or_goes(step: Step) -> str | None:
     before, after = step.before.requests, step.after.requests
+    if _has_same_requests(step) and not isinstance(step.event, AddRequest):
+        return None
     came = [request_id for request_id in after if request_id not in before]
-    gone = list[RequestId]()
-    if len(before) + len(came) != len(after):
-        gone = [request_id for request_id in before if request_id not in after]
     may_come, may_go = list[RequestId](), list[RequestId]()
     if isinstance(step.event, AddRequest):
         request_id = step.event.request.request_id
@@ -75,9 +75,18 @@ def _nobody_comes_or_goes(step: Step) -> str | None:
         may_go = [request_id] if waits and not step.event.request.resumable else []
     if came != may_come:
         return f"{type(step.event).__name__}: {sorted(came)} came"
-    if gone != may_go and not isinstance(step.event, FinishRequests | Update):
-        return f"{type(step.event).__name__}: {sorted(gone)} went"
-    return None
+    if isinstance(step.event, FinishRequests | Update):
+        return None
+    gone = []
+    if len(before) + len(came) != len(after):
+        gone = [request_id for request_id in before if request_id not in after]
+    return None if gone == may_go else f"{type(step.event).__name__}: {sorted(gone)} went"
+
+
+@shared
+def _has_same_requests(step: Step) -> bool:
+    """Compare the requests before and after, in C."""
+    return step.before.requests == step.after.requests
 
 
 @step_invariant(
