@@ -37,6 +37,7 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import GroupTable
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.progress import Progress
+from kvsched_fp.records import quick_constructor
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -80,7 +81,7 @@ Row: TypeAlias = tuple[RequestId, int, Any, Any, Any, tuple[GroupTable, ...]]
 after it. What is not there (a late result for a request that has left) is None, or no tables."""
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class Step:
     """One event and what came of it."""
 
@@ -110,17 +111,20 @@ class Step:
         return self.batch
 
 
+_make_step = quick_constructor(Step)
+
+
 def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome: object) -> Step:
     """Put a step together. What several predicates need is looked up once."""
     if isinstance(event, Update) and before.in_flight:
         batch = before.in_flight[0]
         rows = _rows(batch, before, before, after)
         went_on = tuple([row[0] for row in rows if _goes_on(*row[3:5])])
-        return Step(before, event, after, outcome, batch, rows, went_on=went_on)
+        return _make_step(before, event, after, outcome, batch, rows, (), (), went_on)
     if isinstance(outcome, SchedulerOutput):
         was_running = set(before.running)
         scheduled = outcome.num_scheduled_tokens
-        return Step(
+        return _make_step(
             before,
             event,
             after,
@@ -129,8 +133,9 @@ def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome
             _rows(outcome, after, before, after),
             tuple([request_id for request_id in scheduled if request_id not in was_running]),
             outcome.preempted_request_ids[len(before.preempted_request_ids) :],
+            (),
         )
-    return Step(before, event, after, outcome)
+    return _make_step(before, event, after, outcome, None, (), (), (), ())
 
 
 def _rows(

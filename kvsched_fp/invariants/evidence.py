@@ -10,6 +10,10 @@ class Stumble(str):
     __slots__ = ()
 
 
+STUMBLES = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
+"""What a predicate raises that could not go on."""
+
+
 def find_evidence(predicate: Callable[..., str | None], *subject: Any) -> str | None:
     """Give the evidence of a predicate against its subject, or None.
 
@@ -17,5 +21,5 @@ def find_evidence(predicate: Callable[..., str | None], *subject: Any) -> str | 
     """
     try:
         return predicate(*subject)
-    except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+    except STUMBLES as error:
         return Stumble(f"cannot be checked: {error!r}")

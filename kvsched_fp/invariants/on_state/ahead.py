@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.invariants.state_reading import places
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -30,7 +31,7 @@ def _placeholders_are_in_flight(state: SchedulerState) -> str | None:
         return None
     num_sampled = state.config.num_sampled_tokens_per_step
     live_rows = _live_rows(state)
-    for request_id, progress in state.progress.items():
+    for request_id, _, progress, _ in places(state).live:
         num_placeholders = progress.num_output_placeholders
         rows = [row for row in live_rows.get(request_id, ()) if row.samples]
         num_expected = sum(num_sampled + row.num_drafts for row in rows)
@@ -99,7 +100,7 @@ def _decodes_again_soon(state: SchedulerState) -> str | None:
     config = state.config
     is_paced = config.use_v2_model_runner or config.runner_type is RunnerType.DIFFUSION
     latest = state.current_step + config.pipeline_parallel_size if is_paced else 0
-    for request_id, progress in state.progress.items():
+    for request_id, _, progress, _ in places(state).live:
         if not 0 <= progress.next_decode_eligible_step <= latest:
             return (
                 f"request {request_id} may be decoded from step {progress.next_decode_eligible_step} on; "
@@ -119,8 +120,7 @@ def _drafts_are_ahead(state: SchedulerState) -> str | None:
     if state.config.async_scheduling or state.config.num_spec_tokens == 0:
         return None  # without a drafter, INV-PROGRESS-01 says it
     live_rows = _live_rows(state)
-    for request_id, progress in state.progress.items():
-        num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
+    for request_id, _, progress, num_known in places(state).live:
         num_drafts = sum(row.num_drafts for row in live_rows.get(request_id, ()))
         if progress.num_computed_tokens > num_known + num_drafts:
             return (

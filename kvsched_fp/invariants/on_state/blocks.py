@@ -11,6 +11,8 @@ from kvsched_fp.config import Quirk
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.invariants.pool_reading import integers
+from kvsched_fp.invariants.shared import shared
+from kvsched_fp.invariants.state_reading import places, unpacked
 from kvsched_fp.kvcache.pool import NOT_FREE, NULL_BLOCK, BlockPool
 from kvsched_fp.state import SchedulerState
 
@@ -35,7 +37,11 @@ def _pool_has_its_size(state: SchedulerState) -> str | None:
     "It stands for no memory.",
 )
 def _null_block_is_untouched(state: SchedulerState) -> str | None:
-    pool = state.kv.pool
+    return _null_block_in_use(state.kv.pool)
+
+
+@shared
+def _null_block_in_use(pool: BlockPool) -> str | None:
     found = (pool.ref_counts[NULL_BLOCK], pool.next_free[NULL_BLOCK], pool.prev_free[NULL_BLOCK])
     if found == (0, NOT_FREE, NOT_FREE) and pool.keys[NULL_BLOCK] is None:
         return None
@@ -54,10 +60,10 @@ def _ref_counts_are_table_entries(state: SchedulerState) -> str | None:
     num_entries = [0] * state.config.num_blocks
     for tables in state.kv.tables.values():
         for table in tables:
-            for block_id in table.block_ids:
+            for block_id in integers(table.block_ids):
                 num_entries[block_id] += 1
     num_entries[NULL_BLOCK] = 0
-    ref_counts = integers(state.kv.pool.ref_counts)
+    ref_counts = unpacked(state.kv.pool).ref_counts
     if ref_counts == num_entries:
         return None
     index = first_difference(ref_counts, num_entries)
@@ -75,9 +81,12 @@ def _ref_counts_are_table_entries(state: SchedulerState) -> str | None:
     reports=("vLLM PR #44409",),
 )
 def _free_are_unreferenced(state: SchedulerState) -> str | None:
-    pool = state.kv.pool
-    free = walk_free(pool)
-    ref_counts = integers(pool.ref_counts)
+    return _free_or_not(state.kv.pool)
+
+
+@shared
+def _free_or_not(pool: BlockPool) -> str | None:
+    ref_counts, free = unpacked(pool).ref_counts, unpacked(pool).free
     for block_id in free:
         if block_id == NULL_BLOCK or ref_counts[block_id] != 0:
             return f"free block {block_id} has reference count {ref_counts[block_id]}"
@@ -97,9 +106,13 @@ def _free_are_unreferenced(state: SchedulerState) -> str | None:
     "A block in the middle leaves by both; and equal free orders are equal values.",
 )
 def _links_mirror(state: SchedulerState) -> str | None:
-    pool = state.kv.pool
+    return _broken_link(state.kv.pool)
+
+
+@shared
+def _broken_link(pool: BlockPool) -> str | None:
     sentinel = pool.num_blocks
-    free = walk_free(pool)
+    _, _, _, next_free, free = unpacked(pool)
     expected_next, expected_prev = [NOT_FREE] * (sentinel + 1), [NOT_FREE] * (sentinel + 1)
     before = sentinel
     for block_id in chain(free, (sentinel,)):
@@ -107,7 +120,7 @@ def _links_mirror(state: SchedulerState) -> str | None:
         expected_prev[block_id] = before
         before = block_id
     for name, links, expected in (
-        ("next_free", integers(pool.next_free), expected_next),
+        ("next_free", next_free, expected_next),
         ("prev_free", integers(pool.prev_free), expected_prev),
     ):
         if links != expected:
@@ -124,7 +137,7 @@ def _links_mirror(state: SchedulerState) -> str | None:
     reports=("vLLM PR #44409",),
 )
 def _no_block_twice(state: SchedulerState) -> str | None:
-    if max(integers(state.kv.pool.ref_counts)) <= 1:
+    if unpacked(state.kv.pool).most_references <= 1:
         return None  # then INV-BLOCK-03 says that no block is listed twice by anybody
     for request_id, tables in state.kv.tables.items():
         block_ids = [block_id for table in tables for block_id in table.block_ids if block_id != NULL_BLOCK]
@@ -141,11 +154,15 @@ def _no_block_twice(state: SchedulerState) -> str | None:
     "Two requests may hold a block only where they agree on what is in it.",
 )
 def _shared_are_cached(state: SchedulerState) -> str | None:
-    pool = state.kv.pool
-    ref_counts = integers(pool.ref_counts)
-    if max(ref_counts) <= 1:
+    return _shared_without_key(state.kv.pool)
+
+
+@shared
+def _shared_without_key(pool: BlockPool) -> str | None:
+    ref_counts, most_references, keys, _, _ = unpacked(pool)
+    if most_references <= 1:
         return None
-    for block_id, (ref_count, key) in enumerate(zip(ref_counts, pool.keys, strict=True)):
+    for block_id, (ref_count, key) in enumerate(zip(ref_counts, keys, strict=True)):
         if ref_count > 1 and key is None:
             return f"block {block_id} is not cached and has reference count {ref_count}"
     return None
@@ -158,7 +175,10 @@ def _shared_are_cached(state: SchedulerState) -> str | None:
     "What was computed behind another prefix, for another tenant or adapter is something else.",
 )
 def _sharers_agree(state: SchedulerState) -> str | None:
-    ref_counts, block_size = integers(state.kv.pool.ref_counts), state.config.block_size
+    ref_counts, most_references, _, _, _ = unpacked(state.kv.pool)
+    if most_references <= 1:
+        return None
+    block_size = state.config.block_size
     seen: dict[int, tuple[object, RequestId]] = {}
     for request_id, tables in sorted(state.kv.tables.items()):
         request, progress = state.requests[request_id], state.progress[request_id]
@@ -204,13 +224,15 @@ def _holders_have_tables(state: SchedulerState) -> str | None:
 )
 def _slots_cover_computed(state: SchedulerState) -> str | None:
     block_size = state.config.block_size
-    for request_id in chain(state.running, state.kv_holding_waiting):
-        num_computed_tokens = state.progress[request_id].num_computed_tokens
-        if Quirk.OUTGROWS_MODEL_LEN in state.config.quirks:
+    may_outgrow, tables = Quirk.OUTGROWS_MODEL_LEN in state.config.quirks, state.kv.tables
+    _, running, _, holding = places(state)
+    for request_id, _, progress, _ in chain(running, holding):
+        num_computed_tokens = progress.num_computed_tokens
+        if may_outgrow:
             # A session may be longer, for which there are no blocks (deviation D-11).
             num_computed_tokens = min(num_computed_tokens, state.config.max_model_len)
-        for group_index, table in enumerate(state.kv.tables[request_id]):
-            if len(table.block_ids) * block_size < num_computed_tokens:
+        for group_index, table in enumerate(tables[request_id]):
+            if table.block_ids.length * block_size < num_computed_tokens:
                 return (
                     f"request {request_id} has {len(table.block_ids)} blocks of {block_size} in group "
                     f"{group_index} for {num_computed_tokens} computed tokens"
@@ -249,18 +271,6 @@ def _num_reached(state: SchedulerState, request_id: RequestId) -> int:
         num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
         return num_known + config.num_spec_tokens
     return progress.num_computed_tokens
-
-
-def walk_free(pool: BlockPool) -> list[int]:
-    """Follow the forward links, at most as far as there are blocks and no further than they make sense."""
-    next_free = integers(pool.next_free)
-    sentinel = len(next_free) - 1
-    order: list[int] = []
-    block_id = next_free[sentinel]
-    while 0 <= block_id < sentinel and len(order) < sentinel:
-        order.append(block_id)
-        block_id = next_free[block_id]
-    return order
 
 
 def first_difference(found: Sequence[object], expected: Sequence[object]) -> int:

@@ -2,6 +2,7 @@
 
 from kvsched_fp.config import SchedulerConfig, SpecDecodeMetricsLevel
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.invariants.state_reading import places
 from kvsched_fp.outputs import PrefixCacheStats
 from kvsched_fp.state import SchedulerState
 
@@ -83,10 +84,16 @@ def _off_is_empty_in_requests(state: SchedulerState) -> str | None:
         if not is_on
     ]
     keeps_metrics = config.spec_decode_metrics is not SpecDecodeMetricsLevel.NONE
-    for request_id, progress in state.progress.items():
-        for name in off:
-            if getattr(progress, name):
-                return f"request {request_id} has {name} {getattr(progress, name)}, which is turned off"
+    for request_id, _, progress, _ in places(state).live:
+        if (
+            progress.num_output_placeholders
+            or progress.next_decode_eligible_step
+            or progress.spec_token_ids
+            or progress.events
+        ):
+            for name in off:
+                if getattr(progress, name):
+                    return f"request {request_id} has {name} {getattr(progress, name)}, which is turned off"
         if (progress.spec_decode_metrics is not None) != keeps_metrics:
             return f"request {request_id} has the metrics {progress.spec_decode_metrics}"
     return None

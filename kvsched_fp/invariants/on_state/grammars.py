@@ -6,6 +6,7 @@ reference ends the new request.
 
 from kvsched_fp.grammar import GrammarError
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.invariants.state_reading import places
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -17,9 +18,9 @@ from kvsched_fp.state import SchedulerState
     "Without it, anything would be sampled.",
 )
 def _has_what_it_needs(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
+    for request_id, request, progress, _ in places(state).live:
         grammar, waits = progress.grammar, progress.status is RequestStatus.WAITING_FOR_GRAMMAR
-        needs = state.requests[request_id].needs_grammar
+        needs = request.needs_grammar
         has_grammar = grammar is not None and not isinstance(grammar, GrammarError)
         is_sound = needs and (has_grammar or waits) if needs else grammar is None and not waits
         if not is_sound:

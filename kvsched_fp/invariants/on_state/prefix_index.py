@@ -5,11 +5,13 @@ INV-CACHE-04 is exact where tokens are known when they are scheduled, since ever
 
 from itertools import chain
 
-from kvsched_fp.config import Quirk
-from kvsched_fp.ids import BlockKey, RequestId
+from kvsched_fp.config import Quirk, SchedulerConfig
+from kvsched_fp.ids import BlockKey
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
-from kvsched_fp.invariants.on_state.blocks import walk_free
-from kvsched_fp.invariants.pool_reading import blocks_under, objects
+from kvsched_fp.invariants.pool_reading import blocks_under, integers
+from kvsched_fp.invariants.shared import shared
+from kvsched_fp.invariants.state_reading import Live, places, unpacked
+from kvsched_fp.kvcache.pool import BlockPool
 from kvsched_fp.state import SchedulerState
 
 
@@ -21,8 +23,13 @@ from kvsched_fp.state import SchedulerState
     "A look-up would answer a block that holds something else; and equal contents are equal values.",
 )
 def _index_agrees_with_keys(state: SchedulerState) -> str | None:
-    keys = objects(state.kv.pool.keys)
-    for key, blocks in state.kv.pool.cached.items():
+    return _wrong_entry(state.kv.pool)
+
+
+@shared
+def _wrong_entry(pool: BlockPool) -> str | None:
+    keys = unpacked(pool).keys
+    for key, blocks in pool.cached.items():
         if isinstance(blocks, tuple):
             if not 1 < len(blocks) == len(set(blocks)):
                 return f"key {key.hex()} lists the blocks {blocks}"
@@ -44,8 +51,12 @@ def _index_agrees_with_keys(state: SchedulerState) -> str | None:
     "It could not be found, and its key would never leave.",
 )
 def _keys_agree_with_index(state: SchedulerState) -> str | None:
-    pool = state.kv.pool
-    keys = objects(pool.keys)
+    return _missing_entry(state.kv.pool)
+
+
+@shared
+def _missing_entry(pool: BlockPool) -> str | None:
+    keys = unpacked(pool).keys
     if len(pool.cached) == len(keys) - keys.count(None):
         return (
             None  # then INV-CACHE-01 says that each key lists one block, and there is no other with a key
@@ -64,7 +75,8 @@ def _keys_agree_with_index(state: SchedulerState) -> str | None:
     "The key says what is in the block; the holder knows.",
 )
 def _keys_are_the_holders_hashes(state: SchedulerState) -> str | None:
-    keys = objects(state.kv.pool.keys)
+    keys = unpacked(state.kv.pool).keys
+    may_outgrow = Quirk.OUTGROWS_MODEL_LEN in state.config.quirks
     for request_id, tables in state.kv.tables.items():
         hashes = state.progress[request_id].block_hashes
         for group_index, table in enumerate(tables):
@@ -73,8 +85,8 @@ def _keys_are_the_holders_hashes(state: SchedulerState) -> str | None:
                 block_hash + suffix for block_hash in hashes[: table.num_cached_blocks]
             ]
             expected += [None] * (len(table.block_ids) - table.num_cached_blocks)
-            found = [keys[block_id] for block_id in table.block_ids]
-            if Quirk.OUTGROWS_MODEL_LEN in state.config.quirks:
+            found = [keys[block_id] for block_id in integers(table.block_ids)]
+            if may_outgrow:
                 # A session longer than max_model_len has no blocks for all of it (deviation D-11).
                 del expected[len(found) :]
             if found != expected:
@@ -95,8 +107,10 @@ def _keys_are_the_holders_hashes(state: SchedulerState) -> str | None:
 )
 def _full_blocks_are_cached(state: SchedulerState) -> str | None:
     block_size = state.config.block_size
-    for request_id in chain(state.running, state.kv_holding_waiting):
-        fewest, most = _num_tokens_to_cache(state, request_id)
+    _, running, _, holding = places(state)
+    for one in chain(running, holding):
+        request_id = one[0]
+        fewest, most = _num_tokens_to_cache(state.config, one)
         for group_index, table in enumerate(state.kv.tables[request_id]):
             if not fewest // block_size <= table.num_cached_blocks <= most // block_size:
                 return (
@@ -106,12 +120,11 @@ def _full_blocks_are_cached(state: SchedulerState) -> str | None:
     return None
 
 
-def _num_tokens_to_cache(state: SchedulerState, request_id: RequestId) -> tuple[int, int]:
+def _num_tokens_to_cache(config: SchedulerConfig, one: Live) -> tuple[int, int]:
     """Give the fewest and the most tokens whose full blocks are cached."""
-    config, request, progress = state.config, state.requests[request_id], state.progress[request_id]
+    _, _, progress, num_known = one
     if not config.enable_prefix_caching:
         return 0, 0
-    num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
     num_computed_tokens = progress.num_computed_tokens
     fewest = num_computed_tokens
     if num_computed_tokens >= num_known and (config.num_spec_tokens or progress.num_output_placeholders):
@@ -142,9 +155,14 @@ def _no_index_without_caching(state: SchedulerState) -> str | None:
     "Nothing cached is evicted while an empty block is free.",
 )
 def _empty_blocks_go_first(state: SchedulerState) -> str | None:
-    keys = objects(state.kv.pool.keys)
+    return _empty_behind_cached(state.kv.pool)
+
+
+@shared
+def _empty_behind_cached(pool: BlockPool) -> str | None:
+    keys = unpacked(pool).keys
     last_cached: int | None = None
-    for block_id in walk_free(state.kv.pool):
+    for block_id in unpacked(pool).free:
         if keys[block_id] is not None:
             last_cached = block_id
         elif last_cached is not None:

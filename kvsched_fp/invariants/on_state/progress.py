@@ -14,6 +14,7 @@ from kvsched_fp.config import Quirk
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.invariants.progress_reading import has_answered
+from kvsched_fp.invariants.state_reading import places
 from kvsched_fp.progress import Progress, RequestEventType
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -43,9 +44,13 @@ _STATUS_BEHIND: dict[RequestEventType, tuple[RequestStatus, ...]] = {
 def _computed_is_known(state: SchedulerState) -> str | None:
     max_model_len, is_async = state.config.max_model_len, state.config.async_scheduling
     may_outgrow = Quirk.OUTGROWS_MODEL_LEN in state.config.quirks
-    for request_id, progress in state.progress.items():
-        num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
-        num_expected = progress.num_output_placeholders if is_async else state.config.num_spec_tokens
+    num_spec_tokens = state.config.num_spec_tokens
+    for request_id, _, progress, num_known in places(state).live:
+        num_expected = progress.num_output_placeholders if is_async else num_spec_tokens
+        if 0 <= progress.num_computed_tokens <= max_model_len and (
+            progress.num_computed_tokens <= num_known + num_expected
+        ):
+            continue
         longest = max(num_known, max_model_len) if may_outgrow else max_model_len
         most = min(num_known + num_expected, longest)
         if not 0 <= progress.num_computed_tokens <= most:
@@ -63,11 +68,10 @@ def _computed_is_known(state: SchedulerState) -> str | None:
     "It has not been in any step.",
 )
 def _fresh_is_blank(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
-        is_continued = state.requests[request_id].resumable and has_answered(progress)
+    for request_id, request, progress, _ in places(state).live:
         if (
             progress.status in (RequestStatus.WAITING, RequestStatus.WAITING_FOR_GRAMMAR)
-            and not is_continued
+            and not (request.resumable and has_answered(progress))
             and not (
                 progress.num_computed_tokens == progress.num_in_flight_tokens == 0
                 and progress.num_stale_output_tokens == progress.num_preemptions == 0
@@ -88,7 +92,7 @@ def _fresh_is_blank(state: SchedulerState) -> str | None:
     reports=("vLLM PR #48245",),
 )
 def _preempted_starts_over(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
+    for request_id, _, progress, _ in places(state).live:
         if progress.status is RequestStatus.PREEMPTED and not (
             progress.num_computed_tokens == progress.num_output_placeholders == 0
             and progress.num_preemptions > 0
@@ -105,8 +109,7 @@ def _preempted_starts_over(state: SchedulerState) -> str | None:
     "It was admitted with at least one token, and tokens count as computed when they are scheduled.",
 )
 def _running_has_computed(state: SchedulerState) -> str | None:
-    for request_id in state.running:
-        progress = state.progress[request_id]
+    for request_id, _, progress, _ in places(state).running:
         num_live = progress.num_in_flight_tokens - progress.num_stale_output_tokens
         if progress.num_computed_tokens < max(num_live, 1):
             return f"request {request_id} runs, but: {_counters(progress)}"
@@ -120,15 +123,12 @@ def _running_has_computed(state: SchedulerState) -> str | None:
     "Prompts are held back by this mark; a wrong one holds back a request that decodes.",
 )
 def _chunk_has_rest(state: SchedulerState) -> str | None:
-    for request_id in state.running:
-        progress = state.progress[request_id]
-        if progress.is_prefill_chunk:
-            num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
-            if progress.num_computed_tokens >= num_known:
-                return (
-                    f"request {request_id} is marked as a chunk with {progress.num_computed_tokens} of "
-                    f"{num_known} known tokens computed"
-                )
+    for request_id, _, progress, num_known in places(state).running:
+        if progress.is_prefill_chunk and progress.num_computed_tokens >= num_known:
+            return (
+                f"request {request_id} is marked as a chunk with {progress.num_computed_tokens} of "
+                f"{num_known} known tokens computed"
+            )
     return None
 
 
@@ -140,13 +140,11 @@ def _chunk_has_rest(state: SchedulerState) -> str | None:
     "for input.",
 )
 def _live_has_not_stopped(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
+    for request_id, request, progress, num_known in places(state).live:
         output = progress.output_token_ids
         if not output or progress.status is RequestStatus.WAITING_FOR_INPUT:
             continue
-        request = state.requests[request_id]
         params = request.sampling_params
-        num_known = len(request.prompt_token_ids) + len(output)
         if len(output) >= params.max_tokens or num_known >= state.config.max_model_len:
             return (
                 f"request {request_id} is live with {len(output)} of {params.max_tokens} output tokens, "
@@ -165,9 +163,9 @@ def _live_has_not_stopped(state: SchedulerState) -> str | None:
     "They are told once, with that output.",
 )
 def _stats_until_output(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
+    for request_id, request, progress, _ in places(state).live:
         is_told, has_output = has_answered(progress), bool(progress.output_token_ids)
-        if is_told != has_output and not (is_told and state.requests[request_id].resumable):
+        if is_told != has_output and not (is_told and request.resumable):
             return (
                 f"request {request_id} with {len(progress.output_token_ids)} output tokens "
                 f"has prefill_stats {progress.prefill_stats}"
@@ -183,7 +181,7 @@ def _stats_until_output(state: SchedulerState) -> str | None:
     "A client measures by it how long it waited and how long it ran.",
 )
 def _story_is_in_order(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
+    for request_id, _, progress, _ in places(state).live:
         if not progress.events:
             continue
         story = [event.type for event in progress.events]
@@ -223,7 +221,7 @@ def _in_flight_is_the_sum(state: SchedulerState) -> str | None:
             num_tokens[request_id] = num_tokens.get(request_id, 0) + num_scheduled_tokens
     for request_id in state.finished_request_ids:
         num_tokens.pop(request_id, None)
-    for request_id, progress in state.progress.items():
+    for request_id, _, progress, _ in places(state).live:
         if progress.num_in_flight_tokens != num_tokens.get(request_id, 0):
             return (
                 f"request {request_id} counts {progress.num_in_flight_tokens} tokens in flight, its rows "
@@ -239,11 +237,10 @@ def _in_flight_is_the_sum(state: SchedulerState) -> str | None:
     "A running request could sample a position again that a stale output still delivers.",
 )
 def _stale_is_in_flight(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
+    for request_id, _, progress, _ in places(state).live:
         if not 0 <= progress.num_stale_output_tokens <= progress.num_in_flight_tokens:
             return f"request {request_id}: {_counters(progress)}"
-    for request_id in state.running:
-        progress = state.progress[request_id]
+    for request_id, _, progress, _ in places(state).running:
         if progress.num_stale_output_tokens and not progress.drop_stale_output:
             return f"request {request_id} runs with stale output to deliver: {_counters(progress)}"
     return None
@@ -259,8 +256,7 @@ def _stale_is_in_flight(state: SchedulerState) -> str | None:
 def _one_hash_per_full_block(state: SchedulerState) -> str | None:
     caching, block_size = state.config.enable_prefix_caching, state.config.block_size
     lookahead = state.config.num_hash_lookahead_tokens
-    for request_id, progress in state.progress.items():
-        num_known = len(state.requests[request_id].prompt_token_ids) + len(progress.output_token_ids)
+    for request_id, _, progress, num_known in places(state).live:
         num_hashes = max(num_known - lookahead, 0) // block_size if caching else 0
         if len(progress.block_hashes) != num_hashes:
             return (

@@ -7,6 +7,7 @@ from itertools import chain, pairwise
 from kvsched_fp.config import SchedulingPolicy
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
+from kvsched_fp.invariants.state_reading import places
 from kvsched_fp.queues import FCFSQueue, PriorityQueue, QueueEntry
 from kvsched_fp.request import RequestStatus, is_finished
 from kvsched_fp.state import SchedulerState
@@ -51,7 +52,7 @@ def _running_fit(state: SchedulerState) -> str | None:
     reports=("vLLM PR #20739",),
 )
 def _one_queue_each(state: SchedulerState) -> str | None:
-    queued = list(chain(state.running, state.waiting, state.kv_holding_waiting))
+    queued = [*state.running, *state.waiting, *state.kv_holding_waiting]
     if len(queued) == len(state.requests) and set(queued) == set(state.requests):
         return None
     places = Counter(queued)
@@ -89,12 +90,13 @@ def _maps_agree(state: SchedulerState) -> str | None:
     "What a result means for a request depends on its status.",
 )
 def _status_says_queue(state: SchedulerState) -> str | None:
-    for request_id in state.running:
-        status = state.progress[request_id].status
+    _, running, waiting, holding = places(state)
+    for request_id, _, progress, _ in running:
+        status = progress.status
         if status is not RequestStatus.RUNNING:
             return f"request {request_id} is {status.name} in running"
-    for request_id in chain(state.waiting, state.kv_holding_waiting):
-        status = state.progress[request_id].status
+    for request_id, _, progress, _ in chain(waiting, holding):
+        status = progress.status
         if status is RequestStatus.RUNNING or is_finished(status):
             return f"request {request_id} is {status.name} in a waiting queue"
     return None
@@ -125,8 +127,11 @@ def _deferred_wait(state: SchedulerState) -> str | None:
     "move a session.",
 )
 def _entries_are_true(state: SchedulerState) -> str | None:
-    for entry in chain(_entries(state.waiting), _entries(state.kv_holding_waiting)):
-        request = state.requests[entry.request_id]
+    _, _, waiting, holding = places(state)
+    if not waiting and not holding:
+        return None
+    entries = chain(_entries(state.waiting), _entries(state.kv_holding_waiting))
+    for entry, (_, request, _, _) in zip(entries, chain(waiting, holding), strict=True):
         if entry.priority != request.priority or (
             entry.arrival_time != request.arrival_time and not request.resumable
         ):
@@ -162,17 +167,17 @@ def _priority_is_sorted(state: SchedulerState) -> str | None:
     reports=("vLLM #41951",),
 )
 def _first_come_first(state: SchedulerState) -> str | None:
-    if state.config.policy is not SchedulingPolicy.FCFS:
+    if state.config.policy is not SchedulingPolicy.FCFS or not state.waiting:
         return None
     last: RequestId | None = None
     someone: RequestId | None = None
-    for request_id in state.waiting:
-        if state.progress[request_id].status is RequestStatus.PREEMPTED:
+    for request_id, request, progress, _ in places(state).waiting:
+        if progress.status is RequestStatus.PREEMPTED:
             if someone is not None:
                 return f"preempted request {request_id} stands behind {someone}, which is not"
             continue
         someone = request_id
-        if state.requests[request_id].resumable:
+        if request.resumable:
             continue
         if last is not None and state.add_numbers[request_id] < state.add_numbers[last]:
             return f"request {request_id}, added before {last}, stands behind it"
@@ -187,8 +192,9 @@ def _first_come_first(state: SchedulerState) -> str | None:
     "What no step can give it is no lack of capacity.",
 )
 def _held_from_outside_is_deferred(state: SchedulerState) -> str | None:
-    for request_id in chain(state.waiting, state.kv_holding_waiting):
-        status = state.progress[request_id].status
+    _, _, waiting, holding = places(state)
+    for request_id, _, progress, _ in chain(waiting, holding):
+        status = progress.status
         if status in _HELD_FROM_OUTSIDE and request_id not in state.deferred:
             return f"request {request_id} is {status.name} and not deferred"
     return None
@@ -202,14 +208,15 @@ def _held_from_outside_is_deferred(state: SchedulerState) -> str | None:
     reports=("vLLM PR #57841",),
 )
 def _computed_says_which_queue(state: SchedulerState) -> str | None:
-    for name, queue, holds in (
-        ("waiting", state.waiting, False),
-        ("kv_holding_waiting", state.kv_holding_waiting, True),
-    ):
-        for request_id in queue:
-            num_computed_tokens = state.progress[request_id].num_computed_tokens
-            if (num_computed_tokens > 0) != holds:
-                return f"request {request_id} stands in {name} with {num_computed_tokens} computed tokens"
+    _, _, waiting, holding = places(state)
+    for request_id, _, progress, _ in waiting:
+        if progress.num_computed_tokens > 0:
+            num_tokens = progress.num_computed_tokens
+            return f"request {request_id} stands in waiting with {num_tokens} computed tokens"
+    for request_id, _, progress, _ in holding:
+        if progress.num_computed_tokens <= 0:
+            num_tokens = progress.num_computed_tokens
+            return f"request {request_id} stands in kv_holding_waiting with {num_tokens} computed tokens"
     return None
 
 
@@ -220,8 +227,10 @@ def _computed_says_which_queue(state: SchedulerState) -> str | None:
     "The model runner has no room for one more.",
 )
 def _adapters_fit(state: SchedulerState) -> str | None:
-    loras = [state.requests[request_id].lora for request_id in state.running]
-    lora_ids = sorted({lora.lora_id for lora in loras if lora is not None})
+    loras = [request.lora for _, request, _, _ in places(state).running if request.lora is not None]
+    if not loras:
+        return None
+    lora_ids = sorted({lora.lora_id for lora in loras})
     most = state.config.max_loras or 0
     return None if len(lora_ids) <= most else f"the adapters {lora_ids} are in use, {most} are allowed"
 

@@ -3,6 +3,7 @@
 from kvsched_fp.config import Quirk
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
 from kvsched_fp.invariants.progress_reading import has_answered
+from kvsched_fp.invariants.state_reading import places
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -15,7 +16,7 @@ from kvsched_fp.state import SchedulerState
     reports=("vLLM #53130",),
 )
 def _waiting_are_counted(state: SchedulerState) -> str | None:
-    statuses = [progress.status for progress in state.progress.values()]
+    statuses = [progress.status for _, _, progress, _ in places(state).live]
     num_waiting = statuses.count(RequestStatus.WAITING_FOR_INPUT)
     if state.num_waiting_for_input == num_waiting:
         return None
@@ -29,11 +30,11 @@ def _waiting_are_counted(state: SchedulerState) -> str | None:
     "Behind the end of a session nothing can come.",
 )
 def _only_sessions_have_input(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
+    for request_id, request, progress, _ in places(state).live:
         waits = progress.status is RequestStatus.WAITING_FOR_INPUT
         if not progress.chunks and not waits:
             continue
-        if not state.requests[request_id].resumable:
+        if not request.resumable:
             return f"request {request_id} is no session and has {len(progress.chunks)} chunks in store"
         if waits and progress.chunks:
             return f"session {request_id} waits for input with {len(progress.chunks)} chunks in store"
@@ -51,12 +52,10 @@ def _only_sessions_have_input(state: SchedulerState) -> str | None:
     "The last token was never computed; and what was computed behind it, was for an answer that is given.",
 )
 def _stopped_has_rest(state: SchedulerState) -> str | None:
-    for request_id, progress in state.progress.items():
-        request = state.requests[request_id]
+    for request_id, request, progress, num_known in places(state).live:
         is_stopped = request.resumable and has_answered(progress)
         if not is_stopped or progress.status in (RequestStatus.RUNNING, RequestStatus.PREEMPTED):
             continue
-        num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
         num_stale = progress.num_stale_output_tokens
         if (
             progress.num_computed_tokens >= num_known
@@ -80,15 +79,16 @@ def _stopped_has_rest(state: SchedulerState) -> str | None:
 )
 def _prompts_fit(state: SchedulerState) -> str | None:
     may_outgrow = Quirk.OUTGROWS_MODEL_LEN in state.config.quirks
-    for request_id, request in state.requests.items():
+    max_model_len = state.config.max_model_len
+    for request_id, request, progress, _ in places(state).live:
         num_tokens = len(request.prompt_token_ids)
-        if num_tokens <= state.config.max_model_len:
+        if num_tokens <= max_model_len:
             continue
-        is_continued = request.resumable and has_answered(state.progress[request_id])
+        is_continued = request.resumable and has_answered(progress)
         if not (may_outgrow and is_continued):
             return (
                 f"request {request_id} has a prompt of {num_tokens} tokens, max_model_len is "
-                f"{state.config.max_model_len}"
+                f"{max_model_len}"
             )
     return None
 

@@ -133,6 +133,11 @@ def _preempted_are_told(step: Step) -> str | None:
 )
 def _told_later(step: Step) -> str | None:
     before, after = step.before, step.after
+    if (
+        after.finished_request_ids == before.finished_request_ids
+        and after.preempted_request_ids == before.preempted_request_ids
+    ):
+        return None
     for name, earlier, later in (
         ("finished", before.finished_request_ids, after.finished_request_ids),
         ("preempted", before.preempted_request_ids, after.preempted_request_ids),

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from kvsched_fp.config import RunnerType
 from kvsched_fp.ids import RequestId
-from kvsched_fp.invariants.entry import Step
+from kvsched_fp.invariants.entry import Row, Step
+from kvsched_fp.invariants.shared import shared
 from kvsched_fp.outputs import EngineOutput
 from kvsched_fp.progress import Progress
 
@@ -46,6 +47,19 @@ def ends_without_tokens(step: Step, request_id: RequestId, earlier: Progress) ->
     return request_id in step.event.result.pooled_request_ids
 
 
+@shared
+def brought(step: Step) -> list[tuple[Row, Brought]]:
+    """Give the rows of requests that were live when the step came back, with what came for each."""
+    return [(row, read_row(step, row[0], row[3])) for row in step.rows if row[3] is not None]
+
+
+@shared
 def told(step: Step) -> list[tuple[int, tuple[EngineOutput, ...]]]:
     """Give per client what it is told."""
     return [(client_index, client.outputs) for client_index, client in step.after.emitted.clients.items()]
+
+
+@shared
+def outputs_told(step: Step) -> list[EngineOutput]:
+    """Give what all clients are told, one after the other."""
+    return [output for _, outputs in told(step) for output in outputs]

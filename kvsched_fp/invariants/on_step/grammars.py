@@ -5,7 +5,7 @@ import attrs
 from kvsched_fp.events import GrammarFailed, GrammarReady, Update
 from kvsched_fp.grammar import GrammarError
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.invariants.on_step.brought import told
+from kvsched_fp.invariants.on_step.brought import outputs_told
 from kvsched_fp.request import FinishReason, RequestStatus
 
 
@@ -39,22 +39,21 @@ def _answered_once(step: Step) -> str | None:
     Update,
 )
 def _grammar_is_behind_the_output(step: Step) -> str | None:
-    for _, outputs in told(step):
-        for output in outputs:
-            request_id, is_error = output.request_id, output.finish_reason is FinishReason.ERROR
-            if output.error is not None:
-                continue
-            grammar, all_allowed = step.before.progress[request_id].grammar, True
-            if step.before.requests[request_id].needs_grammar:
-                assert grammar is not None
-                assert not isinstance(grammar, GrammarError)
-                grammar, all_allowed = grammar.accept_tokens(output.new_token_ids)
-            later = step.after.progress.get(request_id)
-            if is_error == all_allowed or (later is not None and later.grammar != grammar):
-                return (
-                    f"request {request_id} is told {output.new_token_ids}, allowed: {all_allowed}, with "
-                    f"{output.finish_reason}; its grammar stands at {later and later.grammar}"
-                )
+    for output in outputs_told(step):
+        request_id, is_error = output.request_id, output.finish_reason is FinishReason.ERROR
+        if output.error is not None:
+            continue
+        grammar, all_allowed = step.before.progress[request_id].grammar, True
+        if step.before.requests[request_id].needs_grammar:
+            assert grammar is not None
+            assert not isinstance(grammar, GrammarError)
+            grammar, all_allowed = grammar.accept_tokens(output.new_token_ids)
+        later = step.after.progress.get(request_id)
+        if is_error == all_allowed or (later is not None and later.grammar != grammar):
+            return (
+                f"request {request_id} is told {output.new_token_ids}, allowed: {all_allowed}, with "
+                f"{output.finish_reason}; its grammar stands at {later and later.grammar}"
+            )
     return None
 
 
@@ -73,8 +72,7 @@ def _errors_are_told(step: Step) -> str | None:
     }
     errors = {
         output.request_id: output.error
-        for _, outputs in told(step)
-        for output in outputs
+        for output in outputs_told(step)
         if output.error is not None and output.finish_reason is FinishReason.ERROR
     }
     left = [request_id for request_id in pending if request_id in step.after.requests]

@@ -8,7 +8,13 @@ from pyrsistent import PVector
 
 from kvsched_fp.events import Update
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.invariants.on_step.brought import Brought, ends_without_tokens, read_row, told
+from kvsched_fp.invariants.on_step.brought import (
+    Brought,
+    brought,
+    ends_without_tokens,
+    outputs_told,
+    told,
+)
 from kvsched_fp.invariants.on_step.sessions import begins_input
 from kvsched_fp.progress import Progress
 
@@ -23,6 +29,8 @@ from kvsched_fp.progress import Progress
 )
 def _told_are_rows(step: Step) -> str | None:
     for client_index, outputs in told(step):
+        if not outputs:
+            continue
         batch = chain(step.output.num_scheduled_tokens, step.before.grammar_errors)
         for output in outputs:
             request_id = output.request_id
@@ -45,19 +53,17 @@ def _told_are_rows(step: Step) -> str | None:
 )
 def _told_are_sampled(step: Step) -> str | None:
     sampled, pooled = step.event.result.sampled_token_ids, step.event.result.pooled_request_ids
-    for _, outputs in told(step):
-        for output in outputs:
-            token_ids = sampled.get(output.request_id, ())
-            new_token_ids, ends = output.new_token_ids, output.finish_reason is not None
-            if token_ids[: len(new_token_ids)] != new_token_ids or not (new_token_ids or ends):
-                return f"request {output.request_id} sampled {token_ids}, told were {new_token_ids}"
-            if len(new_token_ids) < len(token_ids) and not ends:
-                return (
-                    f"request {output.request_id} sampled {token_ids}, told were {new_token_ids}, and it "
-                    "goes on"
-                )
-            if output.pooled is not (output.request_id in pooled):
-                return f"request {output.request_id} is told a pooled output: {output.pooled}"
+    for output in outputs_told(step):
+        token_ids = sampled.get(output.request_id, ())
+        new_token_ids, ends = output.new_token_ids, output.finish_reason is not None
+        if token_ids[: len(new_token_ids)] != new_token_ids or not (new_token_ids or ends):
+            return f"request {output.request_id} sampled {token_ids}, told were {new_token_ids}"
+        if len(new_token_ids) < len(token_ids) and not ends:
+            return (
+                f"request {output.request_id} sampled {token_ids}, told is {new_token_ids}, and it goes on"
+            )
+        if output.pooled is not (output.request_id in pooled):
+            return f"request {output.request_id} is told a pooled output: {output.pooled}"
     return None
 
 
@@ -71,16 +77,16 @@ def _told_are_sampled(step: Step) -> str | None:
     reports=("vLLM PR #20739",),
 )
 def _sampled_are_told(step: Step) -> str | None:
-    told_ids = {output.request_id for _, outputs in told(step) for output in outputs if not output.error}
-    for request_id, _, _, earlier, _, _ in step.rows:
-        if earlier is None:
-            is_due, row = False, None
-        else:
-            row = read_row(step, request_id, earlier)
-            is_due = bool(row.token_ids) or ends_without_tokens(step, request_id, earlier)
-            is_due = is_due and not row.is_dropped
-        if (request_id in told_ids) != is_due:
+    told_ids = {output.request_id for output in outputs_told(step) if not output.error}
+    rows = brought(step)
+    for (request_id, _, _, earlier, _, _), row in rows:
+        is_due = bool(row.token_ids) or ends_without_tokens(step, request_id, earlier)
+        if (request_id in told_ids) != (is_due and not row.is_dropped):
             return f"request {request_id} is told: {request_id in told_ids}; {row} came"
+    if len(rows) < len(step.rows):
+        for request_id, _, _, earlier, _, _ in step.rows:
+            if earlier is None and request_id in told_ids:
+                return f"request {request_id} is told, and was not live"
     return None
 
 
@@ -94,25 +100,21 @@ def _sampled_are_told(step: Step) -> str | None:
 )
 def _ended_leave(step: Step) -> str | None:
     ended = []
-    for _, outputs in told(step):
-        for output in outputs:
-            request_id, has_stopped = output.request_id, output.finish_reason is not None
-            stays = request_id in step.after.requests
-            if has_stopped == (stays and request_id not in step.went_on):
-                return f"request {request_id} is told {output.finish_reason}, live: {stays}"
-            if not stays:
-                ended.append(request_id)
-            reason = step.before.progress[request_id].stop_reason
-            if not has_stopped and output.stop_reason != reason:
-                return f"request {request_id} goes on with the stop reason {output.stop_reason!r}"
-            if stays and step.after.progress[request_id].stop_reason != output.stop_reason:
-                return (
-                    f"request {request_id} is told the stop reason {output.stop_reason!r} and has another"
-                )
-    finished = {*step.before.finished_request_ids, *ended}
-    if finished == set(step.after.finished_request_ids) and (
-        len(step.before.requests) - len(ended) == len(step.after.requests)
-    ):
+    for output in outputs_told(step):
+        request_id, has_stopped = output.request_id, output.finish_reason is not None
+        stays = request_id in step.after.requests
+        if has_stopped == (stays and request_id not in step.went_on):
+            return f"request {request_id} is told {output.finish_reason}, live: {stays}"
+        if not stays:
+            ended.append(request_id)
+        reason = step.before.progress[request_id].stop_reason
+        if not has_stopped and output.stop_reason != reason:
+            return f"request {request_id} goes on with the stop reason {output.stop_reason!r}"
+        if stays and step.after.progress[request_id].stop_reason != output.stop_reason:
+            return f"request {request_id} is told the stop reason {output.stop_reason!r} and has another"
+    before, after = step.before.finished_request_ids, step.after.finished_request_ids
+    is_told = before == after if not ended else {*before, *ended} == set(after)
+    if is_told and len(step.before.requests) - len(ended) == len(step.after.requests):
         return None
     return (
         f"{ended} were told their end, {step.before.finished_request_ids} had finished, "
@@ -133,14 +135,11 @@ def _ended_leave(step: Step) -> str | None:
     reports=("vLLM PR #20739", "vLLM PR #48245"),
 )
 def _rows_come_down(step: Step) -> str | None:
-    num_told = {
-        output.request_id: len(output.new_token_ids) for _, outputs in told(step) for output in outputs
-    }
-    went_on = set(step.went_on)
-    for request_id, num_tokens, _, earlier, progress, _ in step.rows:
-        if progress is None or earlier is None:
+    num_told = {output.request_id: len(output.new_token_ids) for output in outputs_told(step)}
+    went_on = step.went_on
+    for (request_id, num_tokens, _, earlier, progress, _), row in brought(step):
+        if progress is None:
             continue
-        row = read_row(step, request_id, earlier)
         expected = _counters_behind(num_tokens, earlier, row, num_told.get(request_id, 0))
         if request_id in went_on:
             in_flight, _, computed, placeholders = expected
@@ -189,7 +188,7 @@ def _counters_behind(
     Update,
 )
 def _output_grows_by_told(step: Step) -> str | None:
-    told_ids = {output.request_id: output.new_token_ids for _, outputs in told(step) for output in outputs}
+    told_ids = {output.request_id: output.new_token_ids for output in outputs_told(step)}
     for request_id, _, _, earlier, progress, _ in step.rows:
         if progress is None or earlier is None or begins_input(step, request_id):
             continue
@@ -214,20 +213,18 @@ def _output_grows_by_told(step: Step) -> str | None:
     Update,
 )
 def _stats_with_first_output(step: Step) -> str | None:
-    for _, outputs in told(step):
-        for output in outputs:
-            kept = step.before.progress[output.request_id].prefill_stats
-            found = output.prefill_stats
-            if found is None and (kept is None or output.error is not None):
-                continue
-            if (
-                found is None
-                or kept is None
-                or attrs.evolve(found, num_cache_creation_tokens=0) != kept
-                or found.num_computed_tokens + found.num_local_cached_tokens != found.num_prompt_tokens
-                or not 0 <= found.num_cache_creation_tokens <= found.num_computed_tokens
-            ):
-                return f"request {output.request_id} had {kept} and is told {found}"
+    for output in outputs_told(step):
+        kept, found = step.before.progress[output.request_id].prefill_stats, output.prefill_stats
+        if found is None and (kept is None or output.error is not None):
+            continue
+        if (
+            found is None
+            or kept is None
+            or attrs.evolve(found, num_cache_creation_tokens=0) != kept
+            or found.num_computed_tokens + found.num_local_cached_tokens != found.num_prompt_tokens
+            or not 0 <= found.num_cache_creation_tokens <= found.num_computed_tokens
+        ):
+            return f"request {output.request_id} had {kept} and is told {found}"
     return None
 
 

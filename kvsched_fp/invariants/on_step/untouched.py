@@ -1,6 +1,6 @@
 """What an event is not about stays as it was."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection
 
 import attrs
 
@@ -20,6 +20,7 @@ from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, s
 from kvsched_fp.invariants.on_step.holders import gave_back
 from kvsched_fp.invariants.on_step.overlap import must_wait
 from kvsched_fp.invariants.on_step.sessions import begins_input
+from kvsched_fp.invariants.shared import shared
 from kvsched_fp.progress import Progress
 from kvsched_fp.queues import PriorityQueue
 from kvsched_fp.request import RequestStatus, canvas_width
@@ -35,17 +36,19 @@ from kvsched_fp.request import RequestStatus, canvas_width
 )
 def _requests_stay(step: Step) -> str | None:
     before, after = step.before, step.after
-    if before.requests == after.requests and before.add_numbers == after.add_numbers:
-        return None  # compared in C
-    for request_id in _survivors(step):
-        if after.requests[request_id] is not before.requests[request_id] and (
-            after.requests[request_id] != before.requests[request_id] and not begins_input(step, request_id)
-        ):
+    if _has_same_requests(step) and before.add_numbers == after.add_numbers:
+        return None
+    numbers_before, numbers_after = before.add_numbers, after.add_numbers
+    for request_id, request in after.requests.items():
+        earlier = before.requests.get(request_id)
+        if earlier is None:
+            continue
+        if request is not earlier and request != earlier and not begins_input(step, request_id):
             return f"request {request_id} is another one than before"
-        if after.add_numbers[request_id] != before.add_numbers[request_id]:
+        if numbers_after[request_id] != numbers_before[request_id]:
             return (
-                f"request {request_id} was number {before.add_numbers[request_id]}, is number "
-                f"{after.add_numbers[request_id]}"
+                f"request {request_id} was number {numbers_before[request_id]}, is number "
+                f"{numbers_after[request_id]}"
             )
     return None
 
@@ -60,11 +63,10 @@ def _requests_stay(step: Step) -> str | None:
 )
 def _nobody_comes_or_goes(step: Step) -> str | None:
     before, after = step.before.requests, step.after.requests
-    if before == after and not isinstance(step.event, AddRequest):
-        return None  # compared in C
+    if _has_same_requests(step) and not isinstance(step.event, AddRequest):
+        return None
     came = [request_id for request_id in after if request_id not in before]
-    gone = [request_id for request_id in before if request_id not in after]
-    may_come, may_go = [], list[RequestId]()
+    may_come, may_go = list[RequestId](), list[RequestId]()
     if isinstance(step.event, AddRequest):
         request_id = step.event.request.request_id
         may_come = [request_id] if request_id not in before else []
@@ -74,9 +76,18 @@ def _nobody_comes_or_goes(step: Step) -> str | None:
         may_go = [request_id] if waits and not step.event.request.resumable else []
     if came != may_come:
         return f"{type(step.event).__name__}: {sorted(came)} came"
-    if gone != may_go and not isinstance(step.event, FinishRequests | Update):
-        return f"{type(step.event).__name__}: {sorted(gone)} went"
-    return None
+    if isinstance(step.event, FinishRequests | Update):
+        return None
+    gone = []
+    if len(before) + len(came) != len(after):
+        gone = [request_id for request_id in before if request_id not in after]
+    return None if gone == may_go else f"{type(step.event).__name__}: {sorted(gone)} went"
+
+
+@shared
+def _has_same_requests(step: Step) -> bool:
+    """Compare the requests before and after, in C."""
+    return step.before.requests == step.after.requests
 
 
 @step_invariant(
@@ -95,9 +106,10 @@ def _counters_stay(step: Step) -> str | None:
     ]
     if not moved:
         return None
-    touched = {row[0] for row in step.rows}.union(step.victims, _addressed(step))
+    touched = {row[0] for row in step.rows}
+    touched.update(step.victims)
     for request_id, earlier, later in moved:
-        if request_id in touched:
+        if request_id in touched or request_id in _addressed(step):
             continue
         is_planned = isinstance(step.event, Schedule)
         expected = _as_not_looked_at(step, request_id) if is_planned else later
@@ -106,7 +118,7 @@ def _counters_stay(step: Step) -> str | None:
     return None
 
 
-def _addressed(step: Step) -> Iterable[RequestId]:
+def _addressed(step: Step) -> Collection[RequestId]:
     """Give the requests that an event names."""
     match step.event:
         case AddRequest(request=request):
@@ -191,7 +203,7 @@ def _waiting_keep_their_order(step: Step) -> str | None:
         ("waiting", step.before.waiting, step.after.waiting),
         ("kv_holding_waiting", step.before.kv_holding_waiting, step.after.kv_holding_waiting),
     ):
-        if queue is later:
+        if queue is later or not queue or not later:
             continue
         before, after = list(queue), list(later)
         if before == after:
@@ -206,11 +218,6 @@ def _waiting_keep_their_order(step: Step) -> str | None:
         if stayed != order:
             return f"in {name}, {stayed} became {order}"
     return None
-
-
-def _survivors(step: Step) -> Iterator[RequestId]:
-    after = step.after.requests
-    return (request_id for request_id in step.before.requests if request_id in after)
 
 
 INVARIANTS: tuple[StepInvariant, ...] = (

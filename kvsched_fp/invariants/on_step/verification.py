@@ -4,7 +4,7 @@ from kvsched_fp.config import SpecDecodeMetricsLevel
 from kvsched_fp.events import Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.invariants.on_step.brought import read_row, told
+from kvsched_fp.invariants.on_step.brought import outputs_told, read_row
 from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import SpecDecodingStats
 from kvsched_fp.progress import RequestSpecDecodeMetrics
@@ -53,16 +53,13 @@ def _statistics_add_up(step: Step) -> str | None:
 )
 def _metrics_count_verifications(step: Step) -> str | None:
     level = step.before.config.spec_decode_metrics
-    stopped = {
-        output.request_id: output.spec_decode_metrics for _, outputs in told(step) for output in outputs
-    }
+    stopped = {output.request_id: output.spec_decode_metrics for output in outputs_told(step)}
     if level is SpecDecodeMetricsLevel.NONE:
         return f"metrics are told: {stopped}" if any(stopped.values()) else None
     verified = _verified(step)
     stops = {
         output.request_id
-        for _, outputs in told(step)
-        for output in outputs
+        for output in outputs_told(step)
         if output.finish_reason is not None and output.error is None
     }
     for request_id, _, _, earlier, progress, _ in step.rows:
