@@ -19,7 +19,7 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler._make_cached_request_data`,
 
 from kvsched_fp.ids import BlockId, RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.outputs import BlockIds, CachedRequestData, NewRequestData, SchedulerOutput
+from kvsched_fp.outputs import CachedRequestData, NewRequestData, SchedulerOutput
 from kvsched_fp.progress import known_tokens, num_known_tokens
 from kvsched_fp.schedule.plan import Plan
 
@@ -76,11 +76,12 @@ def _cached_requests(
             if request_id not in prev_step_request_ids  # [S-OUT-03]
         }
     rows = [plan.progress[request_id] for request_id in request_ids]
+    new_block_ids = [plan.new_block_ids[request_id] for request_id in request_ids]
     return CachedRequestData(
         request_ids=tuple(request_ids),
         resumed_request_ids=tuple(resumed),
         all_token_ids=OrderedMap.adopt(all_token_ids),
-        new_block_ids=tuple([_none_if_empty(plan.new_block_ids[request_id]) for request_id in request_ids]),
+        new_block_ids=tuple([ids if any(ids) else None for ids in new_block_ids]),  # [S-OUT-04]
         num_computed_tokens=tuple([progress.num_computed_tokens for progress in rows]),
         num_output_tokens=tuple(
             [len(progress.output_token_ids) + progress.num_output_placeholders for progress in rows]
@@ -110,10 +111,6 @@ def _new_token_ids(plan: Plan, request_ids: list[RequestId]) -> tuple[tuple[int,
         else:
             rows.append(known_tokens(request, progress, start, min(end, num_known)))
     return tuple(rows)
-
-
-def _none_if_empty(block_ids: BlockIds) -> BlockIds | None:
-    return block_ids if any(block_ids) else None  # [S-OUT-04]
 
 
 def _block_ids_to_zero(plan: Plan) -> tuple[BlockId, ...] | None:

@@ -119,7 +119,7 @@ BLOCKS = (
     Mutant(
         name="blocks are cached before they are computed",
         module=_ALLOCATION,
-        old="    num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))\n",
+        old="    num_tokens_to_cache = num_tokens\n",
         new="    num_tokens_to_cache = num_known_tokens(request, progress)\n",
         stands_for="A prefix hit covers tokens that nobody has written.",
         killers=("INV-CACHE-04",),
