@@ -11,6 +11,7 @@ a fifth less than one that passes them on as a tuple, and copying field by field
 when it is called, and a wrong type is none, unless whoever makes a function says its type.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,25 +38,6 @@ def quick_constructor(record: type[T]) -> Callable[..., T]:
     return scope["construct"]  # type: ignore[no-any-return]
 
 
-def quick_evolver(record: type[T]) -> Callable[..., T]:
-    """Make a function that copies a `record` with the fields changed that are given by name.
-
-    What `record` must be says `quick_constructor`. Raises `AttributeError` for a name that is no field.
-    """
-    names, scope = _open_twin(record)
-    lines = [
-        "def evolve(before, /, **changes):",
-        "    made = twin()",
-        *[f"    made.{name} = before.{name}" for name in names],
-        "    for name in changes:",
-        "        setattr(made, name, changes[name])",
-        "    made.__class__ = record",
-        "    return made",
-    ]
-    exec("\n".join(lines), scope)  # the names of the fields are all that is put in
-    return scope["evolve"]  # type: ignore[no-any-return]
-
-
 def quick_copier(record: type[T], *changed: str, **fixed: object) -> Callable[..., T]:
     """Make a function that copies a `record`: the fields `changed` as they are given, the `fixed` ones so.
 
@@ -79,6 +61,19 @@ def quick_copier(record: type[T], *changed: str, **fixed: object) -> Callable[..
     ]
     exec("\n".join(lines), scope)  # the names of the fields are all that is put in
     return scope["copy"]  # type: ignore[no-any-return]
+
+
+def quick_evolver(record: type[T]) -> Callable[..., T]:
+    """Make a function that copies a `record` with the fields changed that are given by name.
+
+    What `record` must be says `quick_constructor`. Raises `TypeError` for a name that is no field.
+    """
+    copier = functools.cache(functools.partial(quick_copier, record))  # few sets of names ever change
+
+    def evolve(before: T, /, **changes: object) -> T:
+        return copier(*changes)(before, *changes.values())
+
+    return evolve
 
 
 def _open_twin(record: type[Any]) -> tuple[list[str], dict[str, Any]]:

@@ -19,7 +19,13 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler._make_cached_request_data`,
 
 from kvsched_fp.ids import BlockId, RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.outputs import CachedRequestData, NewRequestData, SchedulerOutput
+from kvsched_fp.outputs import (
+    CachedRequestData,
+    NewRequestData,
+    SchedulerOutput,
+    make_cached_request_data,
+    make_scheduler_output,
+)
 from kvsched_fp.progress import known_tokens, num_known_tokens
 from kvsched_fp.schedule.plan import Plan
 
@@ -34,7 +40,7 @@ def make_output(
     else:
         sent_whole = plan.scheduled_new  # [S-OUT-02]
         resumed = plan.scheduled_resumed
-    return SchedulerOutput(
+    return make_scheduler_output(
         step_id=step_id,
         scheduled_new_requests=tuple(_new_request(plan, request_id) for request_id in sent_whole),
         scheduled_cached_requests=_cached_requests(plan, resumed, prev_step_request_ids),
@@ -48,6 +54,9 @@ def make_output(
             len(plan.num_scheduled_tokens)
         ),  # [S-OUT-06]
         skip_drafts=not plan.drafts_needed,
+        has_structured_output_requests=False,
+        pending_structured_output_tokens=False,
+        num_invalid_spec_tokens=None,
     )
 
 
@@ -77,7 +86,7 @@ def _cached_requests(
         }
     rows = [plan.progress[request_id] for request_id in request_ids]
     new_block_ids = [plan.new_block_ids[request_id] for request_id in request_ids]
-    return CachedRequestData(
+    return make_cached_request_data(
         request_ids=tuple(request_ids),
         resumed_request_ids=tuple(resumed),
         all_token_ids=OrderedMap.adopt(all_token_ids),
