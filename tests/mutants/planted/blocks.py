@@ -210,8 +210,8 @@ BLOCKS = (
     Mutant(
         name="a table gets one block too many",
         module=_ALLOCATION,
-        old="    num_slots = min(num_tokens, config.max_model_len)\n",
-        new="    num_slots = min(num_tokens, config.max_model_len) + 1\n",
+        old="min(num_tokens, kv.config.max_model_len)\n",
+        new="min(num_tokens, kv.config.max_model_len) + 1\n",
         stands_for="Off by one where slots are counted.",
         killers=("INV-TABLE-03",),
     ),
