@@ -299,7 +299,7 @@ class SchedulerConfig:
     @property
     def num_sampled_tokens_per_step(self) -> int:
         """Tokens that a finished prompt or a decode samples, drafts not counted."""
-        return int(self.runner_type in {RunnerType.GENERATE, RunnerType.ENCODER_ONLY})
+        return int(self.runner_type in (RunnerType.GENERATE, RunnerType.ENCODER_ONLY))
 
     @property
     def can_skip_drafts(self) -> bool:

@@ -19,13 +19,13 @@ class OrderedMap(Mapping[K, V]):
     _items: dict[K, V]
 
     def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        object.__setattr__(self, "_items", dict(items))
+        _set_items(self, dict(items))
 
     @classmethod
     def adopt(cls, items: dict[K, V]) -> Self:
         """Wrap `items` without a copy; the caller gives it up."""
-        made = cls.__new__(cls)
-        object.__setattr__(made, "_items", items)
+        made = object.__new__(cls)
+        _set_items(made, items)
         return made
 
     def __getitem__(self, key: K) -> V:
@@ -76,3 +76,7 @@ class OrderedMap(Mapping[K, V]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (dict(self._items),))
+
+
+_set_items = OrderedMap._items.__set__  # type: ignore[attr-defined, misc]
+"""Sets the one slot, past `__setattr__`."""

@@ -39,7 +39,7 @@ class NewRequestData:
     """Whether it wants a pooled output."""
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class CachedRequestData:
     """Requests that the model runner knows: only what changed. Columns of equal length."""
 
@@ -60,7 +60,11 @@ class CachedRequestData:
     (pipeline parallelism without asynchronous scheduling)."""
 
 
-@attrs.frozen
+make_cached_request_data = quick_constructor(CachedRequestData)
+"""Construct a `CachedRequestData`; one is made in every step."""
+
+
+@attrs.frozen(weakref_slot=False)
 class SchedulerOutput:
     """One step: which request computes how many tokens in which blocks."""
 
@@ -92,6 +96,10 @@ class SchedulerOutput:
     """Whether such a row needs a token that has not come back (asynchronous scheduling)."""
     num_invalid_spec_tokens: OrderedMap[RequestId, int] | None = None
     """Drafts that were replaced in flight and that the grammar does not allow; None before that."""
+
+
+make_scheduler_output = quick_constructor(SchedulerOutput)
+"""Construct a `SchedulerOutput`; one is made in every step."""
 
 
 @attrs.frozen

@@ -7,6 +7,7 @@ Rules
 """
 
 import enum
+from collections.abc import Callable
 from typing import Self
 
 import attrs
@@ -14,7 +15,7 @@ from pyrsistent import PVector, pvector
 
 from kvsched_fp.grammar import Grammar, GrammarError
 from kvsched_fp.ids import BlockHash
-from kvsched_fp.records import quick_constructor, quick_evolver
+from kvsched_fp.records import quick_copier, quick_evolver
 from kvsched_fp.request import Request, RequestStatus, SamplingParams
 
 
@@ -103,8 +104,7 @@ class Chunk:
 class Progress:
     """Where the scheduler stands with one live request: all counters.
 
-    The field order is the constructor's; the hot paths construct one per phase, positionally, in
-    the methods below.
+    The hot paths make one per phase, by the functions below.
     """
 
     status: RequestStatus = RequestStatus.WAITING
@@ -144,130 +144,59 @@ class Progress:
     stop_reason: int | str | None = None
     """What stopped the last output of a session; a stop token, or "repetition_detected"."""
 
-    def after_schedule(
-        self,
-        num_computed_tokens: int,
-        num_in_flight_tokens: int,
-        is_prefill_chunk: bool,
-        spec_token_ids: tuple[int, ...],
-    ) -> "Progress":
-        """Count a row of the batch; the fields not named stay."""
-        return _make_progress(
-            self.status,
-            num_computed_tokens,
-            num_in_flight_tokens,
-            is_prefill_chunk,
-            self.output_token_ids,
-            self.block_hashes,
-            self.num_preemptions,
-            self.num_stale_output_tokens,
-            self.drop_stale_output,
-            self.prefill_stats,
-            self.num_output_placeholders,
-            spec_token_ids,
-            self.next_decode_eligible_step,
-            self.spec_decode_metrics,
-            self.grammar,
-            self.chunks,
-            self.events,
-            self.stop_reason,
-        )
 
-    def with_placeholders(
-        self,
-        num_output_placeholders: int,
-        spec_token_ids: tuple[int, ...],
-        next_decode_eligible_step: int,
-    ) -> "Progress":
-        """Expect tokens of a step in flight; the fields not named stay."""
-        return _make_progress(
-            self.status,
-            self.num_computed_tokens,
-            self.num_in_flight_tokens,
-            self.is_prefill_chunk,
-            self.output_token_ids,
-            self.block_hashes,
-            self.num_preemptions,
-            self.num_stale_output_tokens,
-            self.drop_stale_output,
-            self.prefill_stats,
-            num_output_placeholders,
-            spec_token_ids,
-            next_decode_eligible_step,
-            self.spec_decode_metrics,
-            self.grammar,
-            self.chunks,
-            self.events,
-            self.stop_reason,
-        )
-
-    def without_output(
-        self,
-        num_computed_tokens: int,
-        num_in_flight_tokens: int,
-        num_stale_output_tokens: int,
-        num_output_placeholders: int,
-        spec_decode_metrics: RequestSpecDecodeMetrics | None,
-    ) -> "Progress":
-        """Take in a result that brought no token; the fields not named stay."""
-        return _make_progress(
-            self.status,
-            num_computed_tokens,
-            num_in_flight_tokens,
-            self.is_prefill_chunk,
-            self.output_token_ids,
-            self.block_hashes,
-            self.num_preemptions,
-            num_stale_output_tokens,
-            self.drop_stale_output,
-            self.prefill_stats,
-            num_output_placeholders,
-            self.spec_token_ids,
-            self.next_decode_eligible_step,
-            spec_decode_metrics,
-            self.grammar,
-            self.chunks,
-            self.events,
-            self.stop_reason,
-        )
-
-    def with_output(
-        self,
-        num_computed_tokens: int,
-        num_in_flight_tokens: int,
-        num_stale_output_tokens: int,
-        num_output_placeholders: int,
-        output_token_ids: PVector[int],
-        block_hashes: tuple[BlockHash, ...],
-        spec_decode_metrics: RequestSpecDecodeMetrics | None,
-        grammar: Grammar | GrammarError | None,
-    ) -> "Progress":
-        """Take in a result that brought tokens; the prefill's statistics and the events go out with it."""
-        return _make_progress(
-            self.status,
-            num_computed_tokens,
-            num_in_flight_tokens,
-            self.is_prefill_chunk,
-            output_token_ids,
-            block_hashes,
-            self.num_preemptions,
-            num_stale_output_tokens,
-            self.drop_stale_output,
-            None,
-            num_output_placeholders,
-            self.spec_token_ids,
-            self.next_decode_eligible_step,
-            spec_decode_metrics,
-            grammar,
-            self.chunks,
-            (),
-            self.stop_reason,
-        )
-
-
-_make_progress = quick_constructor(Progress)
 evolve_progress = quick_evolver(Progress)
 """Copy a `Progress` with the fields changed that are given by name."""
+
+after_schedule: Callable[[Progress, int, int, bool, tuple[int, ...]], Progress] = quick_copier(
+    Progress, "num_computed_tokens", "num_in_flight_tokens", "is_prefill_chunk", "spec_token_ids"
+)
+"""Count a row of the batch; the fields not named stay."""
+
+with_placeholders: Callable[[Progress, int, tuple[int, ...], int], Progress] = quick_copier(
+    Progress, "num_output_placeholders", "spec_token_ids", "next_decode_eligible_step"
+)
+"""Expect tokens of a step in flight; the fields not named stay."""
+
+without_output: Callable[[Progress, int, int, int, int, RequestSpecDecodeMetrics | None], Progress] = (
+    quick_copier(
+        Progress,
+        "num_computed_tokens",
+        "num_in_flight_tokens",
+        "num_stale_output_tokens",
+        "num_output_placeholders",
+        "spec_decode_metrics",
+    )
+)
+"""Take in a result that brought no token; the fields not named stay."""
+
+with_output: Callable[
+    [
+        Progress,
+        int,
+        int,
+        int,
+        int,
+        PVector[int],
+        tuple[BlockHash, ...],
+        RequestSpecDecodeMetrics | None,
+        Grammar | GrammarError | None,
+    ],
+    Progress,
+] = quick_copier(
+    Progress,
+    "num_computed_tokens",
+    "num_in_flight_tokens",
+    "num_stale_output_tokens",
+    "num_output_placeholders",
+    "output_token_ids",
+    "block_hashes",
+    "spec_decode_metrics",
+    "grammar",
+    prefill_stats=None,
+    events=(),
+)
+"""Take in a result that brought tokens; the prefill's statistics and the events go out with it."""
 
 
 def num_known_tokens(request: Request, progress: Progress) -> int:

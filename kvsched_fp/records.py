@@ -5,12 +5,13 @@ The constructor of a frozen attrs class sets each field through `object.__setatt
 record has an open twin with the same slots; its constructor fills the twin by plain assignment, and then
 names it the frozen class. What comes out is an ordinary frozen record.
 
-Both functions are made from text, as attrs makes its own: a constructor with one parameter per field costs
+All functions are made from text, as attrs makes its own: a constructor with one parameter per field costs
 a fifth less than one that passes them on as a tuple, and copying field by field a fraction of
 `attrs.evolve`. What this gives up: mypy knows the fields of `attrs.evolve`; here a wrong name is an error
-when it is called, and a wrong type is none.
+when it is called, and a wrong type is none, unless whoever makes a function says its type.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ def quick_constructor(record: type[T]) -> Callable[..., T]:
     names, scope = _open_twin(record)
     lines = [
         f"def construct({', '.join(names)}):",
-        "    made = new(twin)",
+        "    made = twin()",
         *[f"    made.{name} = {name}" for name in names],
         "    made.__class__ = record",
         "    return made",
@@ -37,23 +38,42 @@ def quick_constructor(record: type[T]) -> Callable[..., T]:
     return scope["construct"]  # type: ignore[no-any-return]
 
 
-def quick_evolver(record: type[T]) -> Callable[..., T]:
-    """Make a function that copies a `record` with the fields changed that are given by name.
+def quick_copier(record: type[T], *changed: str, **fixed: object) -> Callable[..., T]:
+    """Make a function that copies a `record`: the fields `changed` as they are given, the `fixed` ones so.
 
-    What `record` must be says `quick_constructor`. Raises `AttributeError` for a name that is no field.
+    It takes the new values by position, in the order of `changed`; and a fifth less time than a constructor
+    that is handed all fields. What `record` must be says `quick_constructor`. Raises `TypeError` for a name
+    that is no field.
     """
     names, scope = _open_twin(record)
+    for name in (*changed, *fixed):
+        if name not in names:
+            raise TypeError(f"{record.__name__} has no field {name!r}")
+    values = {name: f"before.{name}" for name in names}
+    values |= {name: name for name in changed} | {name: f"fixed_{name}" for name in fixed}
+    scope |= {f"fixed_{name}": value for name, value in fixed.items()}
     lines = [
-        "def evolve(before, /, **changes):",
-        "    made = new(twin)",
-        *[f"    made.{name} = before.{name}" for name in names],
-        "    for name in changes:",
-        "        setattr(made, name, changes[name])",
+        f"def copy({', '.join(['before', *changed])}):",
+        "    made = twin()",
+        *[f"    made.{name} = {value}" for name, value in values.items()],
         "    made.__class__ = record",
         "    return made",
     ]
     exec("\n".join(lines), scope)  # the names of the fields are all that is put in
-    return scope["evolve"]  # type: ignore[no-any-return]
+    return scope["copy"]  # type: ignore[no-any-return]
+
+
+def quick_evolver(record: type[T]) -> Callable[..., T]:
+    """Make a function that copies a `record` with the fields changed that are given by name.
+
+    What `record` must be says `quick_constructor`. Raises `TypeError` for a name that is no field.
+    """
+    copier = functools.cache(functools.partial(quick_copier, record))  # few sets of names ever change
+
+    def evolve(before: T, /, **changes: object) -> T:
+        return copier(*changes)(before, *changes.values())
+
+    return evolve
 
 
 def _open_twin(record: type[Any]) -> tuple[list[str], dict[str, Any]]:
@@ -66,4 +86,4 @@ def _open_twin(record: type[Any]) -> tuple[list[str], dict[str, Any]]:
     twin = attrs.make_class(
         f"Open{record.__name__}", names, slots=True, weakref_slot=False, eq=False, init=False
     )
-    return names, {"new": object.__new__, "twin": twin, "record": record}
+    return names, {"twin": twin, "record": record}

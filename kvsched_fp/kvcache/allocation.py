@@ -49,7 +49,9 @@ def append_slots(
             return None
         grown = _extend_tables(kv, tables, num_missing)
         new_block_ids = tuple([taken for _, taken in grown])
-    num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))
+    num_tokens_to_cache = num_tokens
+    if kv.num_reprefillable_tokens:  # else it makes no difference: what is not known has no hashes
+        num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))
     cached = cache_full_blocks(kv, request, progress, tables, num_tokens_to_cache, grown)
     if cached is not tables:
         kv.tables[request.request_id] = cached
@@ -103,23 +105,20 @@ def count_missing_blocks(
     kv: OpenKVCache, tables: tuple[GroupTable, ...], num_tokens: int
 ) -> list[int] | None:
     """Count per group the blocks that a request lacks for `num_tokens` slots; None for none [K-FIT-01]."""
-    config = kv.config
-    num_slots = min(num_tokens, config.max_model_len)
-    for group, table in zip(config.kv_cache_groups, tables, strict=True):
-        if group.num_blocks_for(num_slots) > table.block_ids.length:
-            break
-    else:
-        return None
-    return [
-        max(group.num_blocks_for(num_slots) - table.block_ids.length, 0)
-        for group, table in zip(config.kv_cache_groups, tables, strict=True)
-    ]
+    groups, num_slots = kv.config.kv_cache_groups, min(num_tokens, kv.config.max_model_len)
+    num_missing = None
+    for group_index, table in enumerate(tables):
+        num_more = groups[group_index].num_blocks_for(num_slots) - table.block_ids.length
+        if num_more > 0:
+            num_missing = num_missing or [0] * len(tables)
+            num_missing[group_index] = num_more
+    return num_missing
 
 
 def _extend_tables(kv: OpenKVCache, tables: tuple[GroupTable, ...], num_missing: list[int]) -> list[Grown]:
     """Take the missing blocks, group by group; give the blocks of the tables with them."""
     grown = []
-    for group_index, (table, num_blocks) in enumerate(zip(tables, num_missing, strict=True)):
-        taken = take_blocks(kv, group_index, num_blocks)
+    for group_index, table in enumerate(tables):
+        taken = take_blocks(kv, group_index, num_missing[group_index])
         grown.append((table.block_ids.extend(taken), taken))
     return grown

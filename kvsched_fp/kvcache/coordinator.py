@@ -186,8 +186,8 @@ def cache_full_blocks(
             return tables
         grown = [(table.block_ids, ()) for table in tables]
     changed = []
-    for group_index, (table, blocks) in enumerate(zip(tables, grown, strict=True)):
-        num_cached_blocks = table.num_cached_blocks
+    for group_index, blocks in enumerate(grown):
+        num_cached_blocks = tables[group_index].num_cached_blocks
         if num_cached_blocks < num_full_blocks:
             _cache_blocks(kv, request, progress, group_index, blocks, num_cached_blocks, num_full_blocks)
             num_cached_blocks = num_full_blocks

@@ -259,12 +259,14 @@ class OpenPool:
     def cache(self, block_ids: Sequence[BlockId], new_keys: Sequence[BlockKey]) -> None:
         """Enter full blocks into the prefix index, each under its key."""
         keys = self._keys
-        for block_id, key in zip(block_ids, new_keys, strict=True):
+        entries: dict[BlockKey, BlockId | tuple[BlockId, ...]] = {}
+        for number, block_id in enumerate(block_ids):
+            key = new_keys[number]
             chunk, index = keys[block_id >> SHIFT], block_id & MASK
             if chunk[index] is not None:
                 raise OracleBug(f"block {block_id} is cached already")
             chunk[index] = key
-        entries: dict[BlockKey, BlockId | tuple[BlockId, ...]] = dict(zip(new_keys, block_ids, strict=True))
+            entries[key] = block_id
         if len(entries) < len(new_keys) or not self._cached.add_if_all_new(entries):
             self._cache_beside(block_ids, new_keys)
 

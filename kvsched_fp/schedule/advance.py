@@ -19,7 +19,7 @@ import attrs
 
 from kvsched_fp.ids import RequestId
 from kvsched_fp.outputs import SchedulerOutput
-from kvsched_fp.progress import Progress, num_known_tokens
+from kvsched_fp.progress import Progress, after_schedule, num_known_tokens, with_placeholders
 from kvsched_fp.schedule.drafts import PLACEHOLDER
 from kvsched_fp.schedule.plan import Plan
 
@@ -40,7 +40,8 @@ def count_as_computed(plan: Plan, output: SchedulerOutput) -> SchedulerOutput:
         spec_token_ids = progress.spec_token_ids
         if spec_token_ids and request_id in ran_before:
             spec_token_ids = ()  # [S-RUN-09]
-        advanced = progress.after_schedule(
+        advanced = after_schedule(
+            progress,
             num_computed_tokens,
             progress.num_in_flight_tokens + num_new_tokens,
             is_prefill_chunk,
@@ -66,7 +67,8 @@ def _with_placeholders(
     next_step = progress.next_decode_eligible_step
     if plan.config.use_v2_model_runner:
         next_step = plan.current_step + plan.config.pipeline_parallel_size
-    return progress.with_placeholders(
+    return with_placeholders(
+        progress,
         progress.num_output_placeholders + plan.num_sampled_tokens + num_drafts,
         (PLACEHOLDER,) * num_next_drafts,
         next_step,

@@ -19,7 +19,13 @@ Upstream: `v1/core/sched/scheduler.py::Scheduler._make_cached_request_data`,
 
 from kvsched_fp.ids import BlockId, RequestId, StepId
 from kvsched_fp.ordered import OrderedMap
-from kvsched_fp.outputs import BlockIds, CachedRequestData, NewRequestData, SchedulerOutput
+from kvsched_fp.outputs import (
+    CachedRequestData,
+    NewRequestData,
+    SchedulerOutput,
+    make_cached_request_data,
+    make_scheduler_output,
+)
 from kvsched_fp.progress import known_tokens, num_known_tokens
 from kvsched_fp.schedule.plan import Plan
 
@@ -34,7 +40,7 @@ def make_output(
     else:
         sent_whole = plan.scheduled_new  # [S-OUT-02]
         resumed = plan.scheduled_resumed
-    return SchedulerOutput(
+    return make_scheduler_output(
         step_id=step_id,
         scheduled_new_requests=tuple(_new_request(plan, request_id) for request_id in sent_whole),
         scheduled_cached_requests=_cached_requests(plan, resumed, prev_step_request_ids),
@@ -48,6 +54,9 @@ def make_output(
             len(plan.num_scheduled_tokens)
         ),  # [S-OUT-06]
         skip_drafts=not plan.drafts_needed,
+        has_structured_output_requests=False,
+        pending_structured_output_tokens=False,
+        num_invalid_spec_tokens=None,
     )
 
 
@@ -76,11 +85,12 @@ def _cached_requests(
             if request_id not in prev_step_request_ids  # [S-OUT-03]
         }
     rows = [plan.progress[request_id] for request_id in request_ids]
-    return CachedRequestData(
+    new_block_ids = [plan.new_block_ids[request_id] for request_id in request_ids]
+    return make_cached_request_data(
         request_ids=tuple(request_ids),
         resumed_request_ids=tuple(resumed),
         all_token_ids=OrderedMap.adopt(all_token_ids),
-        new_block_ids=tuple([_none_if_empty(plan.new_block_ids[request_id]) for request_id in request_ids]),
+        new_block_ids=tuple([ids if any(ids) else None for ids in new_block_ids]),  # [S-OUT-04]
         num_computed_tokens=tuple([progress.num_computed_tokens for progress in rows]),
         num_output_tokens=tuple(
             [len(progress.output_token_ids) + progress.num_output_placeholders for progress in rows]
@@ -110,10 +120,6 @@ def _new_token_ids(plan: Plan, request_ids: list[RequestId]) -> tuple[tuple[int,
         else:
             rows.append(known_tokens(request, progress, start, min(end, num_known)))
     return tuple(rows)
-
-
-def _none_if_empty(block_ids: BlockIds) -> BlockIds | None:
-    return block_ids if any(block_ids) else None  # [S-OUT-04]
 
 
 def _block_ids_to_zero(plan: Plan) -> tuple[BlockId, ...] | None:

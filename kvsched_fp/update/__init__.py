@@ -42,7 +42,7 @@ def update(state: SchedulerState, result: StepResult, *, time: float = 0.0) -> S
 
 def take_in(results: Results, output: SchedulerOutput, result: StepResult) -> SchedulerState:
     """Take in the result of `output`, the oldest step in flight of the state that was opened."""
-    sampled = result.sampled_token_ids
+    sampled = result.sampled_token_ids.thaw()  # a plain dict is asked faster
     for request_id, num_scheduled_tokens in output.num_scheduled_tokens.items():
         token_ids = sampled.get(request_id, ())
         pooled = request_id in result.pooled_request_ids

@@ -1,6 +1,7 @@
 """What a result may say [U-STEP-01, U-STEP-02, U-STEP-04]."""
 
 from collections.abc import Set
+from itertools import chain
 
 from kvsched_fp.config import RunnerType
 from kvsched_fp.errors import InvalidEvent
@@ -21,9 +22,7 @@ def check_answer(state: SchedulerState, result: StepResult) -> SchedulerOutput:
         raise InvalidEvent("step_id", result.step_id, f"{output.step_id}, the oldest in flight")
     sampled = result.sampled_token_ids
     _check_names("sampled_token_ids", sampled.keys(), output)
-    check_token_ids(
-        "sampled_token_ids", [token_id for token_ids in sampled.values() for token_id in token_ids]
-    )
+    check_token_ids("sampled_token_ids", list(chain.from_iterable(sampled.values())))
     for request_id, drafts in output.scheduled_spec_token_ids.items():
         _check_accepted(state, request_id, len(sampled.get(request_id, ())), len(drafts))
     if state.config.async_scheduling:

@@ -16,6 +16,8 @@ from kvsched_fp.ordered import OrderedMap
 from kvsched_fp.outputs import ClientOutputs, Emitted, PrefixCacheStats, SchedulerStats
 from kvsched_fp.update.results import Results
 
+_NO_LOOK_UPS = PrefixCacheStats()
+
 
 def take_emitted(results: Results) -> Emitted:
     """Collect what is to be told, and forget it [U-OUT-01]."""
@@ -50,5 +52,5 @@ def _take_stats(results: Results) -> SchedulerStats:
         prefix_cache_stats=results.kv.stats,
         spec_decoding_stats=results.spec_decoding_stats,
     )
-    results.kv.stats = PrefixCacheStats()
+    results.kv.stats = _NO_LOOK_UPS
     return stats

@@ -39,7 +39,15 @@ from kvsched_fp.ids import BlockHash, RequestId
 from kvsched_fp.kvcache.coordinator import cache_full_blocks, num_cached_tokens
 from kvsched_fp.kvcache.naming import hash_new_blocks
 from kvsched_fp.outputs import SchedulerOutput, make_engine_output
-from kvsched_fp.progress import PrefillStats, Progress, RequestEvent, evolve_progress, known_tokens
+from kvsched_fp.progress import (
+    PrefillStats,
+    Progress,
+    RequestEvent,
+    evolve_progress,
+    known_tokens,
+    with_output,
+    without_output,
+)
 from kvsched_fp.request import FINISH_REASONS, Request, RequestStatus
 from kvsched_fp.sessions import end_or_continue
 from kvsched_fp.update.drafts import take_back_rejected
@@ -73,8 +81,8 @@ def take_in_row(
             results, output, request_id, progress, sampled_token_ids
         )
     if drops or not sampled_token_ids:
-        progress = progress.without_output(
-            num_computed_tokens, num_in_flight_tokens, num_stale_tokens, num_placeholders, metrics
+        progress = without_output(
+            progress, num_computed_tokens, num_in_flight_tokens, num_stale_tokens, num_placeholders, metrics
         )
         results.progress[request_id] = progress
         if not drops and results.config.runner_type is not RunnerType.GENERATE:
@@ -92,7 +100,8 @@ def take_in_row(
     grammar = progress.grammar
     if request.needs_grammar:
         grammar, stop = _accept(request_id, grammar, new_token_ids, stop)
-    advanced = progress.with_output(
+    advanced = with_output(
+        progress,
         num_computed_tokens,
         num_in_flight_tokens,
         num_stale_tokens,
@@ -143,11 +152,12 @@ def _append_until_stop(
     """
     output_token_ids = progress.output_token_ids
     num_prompt_tokens = len(request.prompt_token_ids)
-    for num_new_tokens, token_id in enumerate(sampled_token_ids, 1):
+    for token_id in sampled_token_ids:
         output_token_ids = output_token_ids.append(token_id)
         num_tokens = num_prompt_tokens + len(output_token_ids)
         stop = check_stop(request.sampling_params, output_token_ids, num_tokens, config.max_model_len)
         if stop is not None:
+            num_new_tokens = len(output_token_ids) - len(progress.output_token_ids)
             return sampled_token_ids[:num_new_tokens], output_token_ids, stop
     return sampled_token_ids, output_token_ids, None
 

@@ -16,8 +16,12 @@ from kvsched_fp.progress import (
     RequestEvent,
     RequestEventType,
     RequestSpecDecodeMetrics,
+    after_schedule,
     known_tokens,
     num_known_tokens,
+    with_output,
+    with_placeholders,
+    without_output,
 )
 
 TOKEN_LISTS = st.lists(st.integers(0, 9), max_size=9)
@@ -63,7 +67,7 @@ FULL = Progress(
 
 
 def test_every_field_of_the_example_counts() -> None:
-    """What a method forgets to carry over is at its default, which the example never is."""
+    """What a copy forgets to carry over is at its default, which the example never is."""
     plain, full = (attrs.asdict(progress, recurse=False) for progress in (Progress(), FULL))
 
     assert {} == {name: value for name, value in plain.items() if value == full[name]}
@@ -100,22 +104,22 @@ WITH_OUTPUT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("method", "changes", "taken_away"),
+    ("copy", "changes", "taken_away"),
     [
-        (Progress.after_schedule, AFTER_SCHEDULE, {}),
-        (Progress.with_placeholders, WITH_PLACEHOLDERS, {}),
-        (Progress.without_output, WITHOUT_OUTPUT, {}),
-        (Progress.with_output, WITH_OUTPUT, {"prefill_stats": None, "events": ()}),
+        (after_schedule, AFTER_SCHEDULE, {}),
+        (with_placeholders, WITH_PLACEHOLDERS, {}),
+        (without_output, WITHOUT_OUTPUT, {}),
+        (with_output, WITH_OUTPUT, {"prefill_stats": None, "events": ()}),
     ],
-    ids=lambda part: getattr(part, "__name__", ""),
+    ids=["after_schedule", "with_placeholders", "without_output", "with_output"],
 )
 def test_quick_way_keeps_every_field_that_it_does_not_take(
-    method: Any, changes: dict[str, Any], taken_away: dict[str, Any]
+    copy: Any, changes: dict[str, Any], taken_away: dict[str, Any]
 ) -> None:
     """[M-REQ-03] Only what went out with an output is gone: the prefill's statistics and the events."""
     expected = attrs.evolve(FULL, **changes, **taken_away)
 
-    assert expected == method(FULL, *changes.values())
+    assert expected == copy(FULL, *changes.values())
 
 
 @pytest.mark.parametrize(

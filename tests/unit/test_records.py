@@ -4,8 +4,8 @@ import attrs
 import pytest
 
 from kvsched_fp.outputs import EngineOutput, make_engine_output
-from kvsched_fp.progress import Progress
-from kvsched_fp.records import quick_constructor, quick_evolver
+from kvsched_fp.progress import Progress, after_schedule
+from kvsched_fp.records import quick_constructor, quick_copier, quick_evolver
 from kvsched_fp.request import RequestStatus
 
 
@@ -31,7 +31,7 @@ def test_record_is_an_ordinary_one() -> None:
 
 def test_hot_records_keep_the_order_of_their_fields() -> None:
     """A row that is planned and comes back differs from an ordinary one in nothing."""
-    planned = Progress().after_schedule(3, 4, True, ())
+    planned = after_schedule(Progress(), 3, 4, True, ())
     told = make_engine_output("a", (1,), None, None, None, None, (), None, False)
 
     assert Progress(RequestStatus.WAITING, 3, 4, True) == planned
@@ -59,8 +59,27 @@ def test_changed_record_is_an_ordinary_one() -> None:
 
 def test_change_of_no_field_is_refused() -> None:
     """A name that is misspelt does not get lost."""
-    with pytest.raises(AttributeError, match="z"):
+    with pytest.raises(TypeError, match="Point has no field 'z'"):
         quick_evolver(Point)(Point(1), z=3)
+
+
+def test_copy_is_an_ordinary_one() -> None:
+    """What is given comes by position in the order that was asked for, what is fixed is as it was said."""
+    before = Point(1, 2)
+
+    assert Point(4, 3) == quick_copier(Point, "y", "x")(before, 3, 4)
+    assert Point(1, 7) == quick_copier(Point, y=7)(before)
+    assert Point(1, 2) == before
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        quick_copier(Point, "x")(before, 5).y = 5
+
+
+def test_copy_with_no_such_field_is_refused() -> None:
+    """A name that is misspelt is found when the function is made."""
+    with pytest.raises(TypeError, match="Point has no field 'z'"):
+        quick_copier(Point, "z")
+    with pytest.raises(TypeError, match="Point has no field 'z'"):
+        quick_copier(Point, z=3)
 
 
 def test_record_that_checks_its_fields_is_refused() -> None:

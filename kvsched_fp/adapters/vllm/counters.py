@@ -84,8 +84,11 @@ def _ours(state: SchedulerState) -> tuple[Any, ...]:
 
 def _few(waiting: Collection[Any], id_of: Callable[[Any], str]) -> tuple[str, ...] | int:
     """Give the ids in order, or their number if there are many."""
-    return tuple(sorted(map(id_of, waiting))) if len(waiting) <= MAX_DEFERRED_COMPARED else len(waiting)
+    num_waiting = len(waiting)
+    if num_waiting == 0:
+        return ()  # nearly always
+    return tuple(sorted(map(id_of, waiting))) if num_waiting <= MAX_DEFERRED_COMPARED else num_waiting
 
 
 def _sorted_by_client(finished: Mapping[int, Iterable[str]]) -> dict[int, tuple[str, ...]]:
-    return {client: tuple(sorted(ids)) for client, ids in finished.items() if ids}
+    return {client: tuple(sorted(ids)) for client, ids in finished.items() if ids} if finished else {}

@@ -24,6 +24,9 @@ from kvsched_fp.trace.writer import open_trace
 
 _numbers = itertools.count(1)
 
+_MARSHAL_VERSION = 2
+"""Later versions look every object up, to write it once; an event has no object twice."""
+
 
 class History:
     """All events so far, in a temporary file."""
@@ -39,7 +42,7 @@ class History:
 
     def append(self, event: Event) -> None:
         """Keep an event."""
-        marshal.dump(_pack(event), self._file)
+        marshal.dump(_pack(event), self._file, _MARSHAL_VERSION)
         self.num_events += 1
 
     def events(self) -> Iterator[Event]:
@@ -71,9 +74,9 @@ def _pack(event: Event) -> Any:
         return (event.throttle_prefills, event.time)
     if isinstance(event, Update):
         result = event.result
-        return (result.step_id, dict(result.sampled_token_ids), result.pooled_request_ids, event.time)
+        return (result.step_id, result.sampled_token_ids.thaw(), result.pooled_request_ids, event.time)
     if isinstance(event, UpdateDrafts):
-        return dict(event.draft_token_ids)
+        return event.draft_token_ids.thaw()
     return pickle.dumps(event)
 
 

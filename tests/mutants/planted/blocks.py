@@ -119,7 +119,7 @@ BLOCKS = (
     Mutant(
         name="blocks are cached before they are computed",
         module=_ALLOCATION,
-        old="    num_tokens_to_cache = min(num_tokens, num_known_tokens(request, progress))\n",
+        old="    num_tokens_to_cache = num_tokens\n",
         new="    num_tokens_to_cache = num_known_tokens(request, progress)\n",
         stands_for="A prefix hit covers tokens that nobody has written.",
         killers=("INV-CACHE-04",),
@@ -210,8 +210,8 @@ BLOCKS = (
     Mutant(
         name="a table gets one block too many",
         module=_ALLOCATION,
-        old="    num_slots = min(num_tokens, config.max_model_len)\n",
-        new="    num_slots = min(num_tokens, config.max_model_len) + 1\n",
+        old="min(num_tokens, kv.config.max_model_len)\n",
+        new="min(num_tokens, kv.config.max_model_len) + 1\n",
         stands_for="Off by one where slots are counted.",
         killers=("INV-TABLE-03",),
     ),
