@@ -15,7 +15,7 @@ Rules
     model runner with the next step, and to its client if the config asks for it.
 [M-REL-06] Without the quirk of deviation D-16, a session with input that waits with blocks in hand may have
     to give them back: it waits without them, first in line (FCFS) or in its place, and starts again from
-    nothing computed.
+    nothing computed. The model runner, which keeps its row, is told as of a preemption.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler._preempt_request`, `_free_request`, `_free_blocks`.
 """
@@ -72,6 +72,7 @@ def give_blocks_back(open_state: OpenState, request_id: RequestId) -> None:
     open_state.kv_holding_waiting = open_state.kv_holding_waiting.remove({request_id})
     open_state.deferred = open_state.deferred.discard(request_id)
     open_state.waiting = open_state.waiting.put_back((queue_entry(open_state.requests[request_id]),))
+    open_state.preempted_request_ids[request_id] = None
 
 
 def end_request(open_state: OpenState, request_id: RequestId) -> None:

@@ -103,6 +103,8 @@ class Step:
     """The requests that the planning of a step preempted, in that order."""
     went_on: tuple[RequestId, ...] = ()
     """The sessions that stopped by the step that came back and wait again, in the order of the batch."""
+    gave_back: tuple[RequestId, ...] = ()
+    """The sessions that had to give the blocks back with which they waited, in that order."""
 
     @property
     def output(self) -> SchedulerOutput:
@@ -120,10 +122,16 @@ def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome
         batch = before.in_flight[0]
         rows = _rows(batch, before, before, after)
         went_on = tuple([row[0] for row in rows if _goes_on(*row[3:5])])
-        return _make_step(before, event, after, outcome, batch, rows, (), (), went_on)
+        return _make_step(before, event, after, outcome, batch, rows, (), (), went_on, ())
     if isinstance(outcome, SchedulerOutput):
         was_running = set(before.running)
         scheduled = outcome.num_scheduled_tokens
+        lost = outcome.preempted_request_ids[len(before.preempted_request_ids) :]
+        gave_back: tuple[RequestId, ...] = ()
+        if lost and len(before.kv_holding_waiting):
+            holders = set(before.kv_holding_waiting)
+            gave_back = tuple([request_id for request_id in lost if request_id in holders])
+            lost = tuple([request_id for request_id in lost if request_id not in holders])
         return _make_step(
             before,
             event,
@@ -132,10 +140,11 @@ def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome
             outcome,
             _rows(outcome, after, before, after),
             tuple([request_id for request_id in scheduled if request_id not in was_running]),
-            outcome.preempted_request_ids[len(before.preempted_request_ids) :],
+            lost,
             (),
+            gave_back,
         )
-    return _make_step(before, event, after, outcome, None, (), (), (), ())
+    return _make_step(before, event, after, outcome, None, (), (), (), (), ())
 
 
 def _rows(

@@ -296,12 +296,12 @@ def _two_sessions_with_input(*quirks: Quirk, **changes: Any) -> SchedulerState:
 
 @pytest.mark.parametrize(("policy", "expected"), [("fcfs", ("a", "b")), ("priority", ("b", "a"))])
 def test_last_in_line_gives_its_blocks_back(policy: str, expected: tuple[str, str]) -> None:
-    """[S-PRE-09, M-REL-06] The first goes on; the last waits with nothing, and is no victim."""
+    """[S-PRE-09, M-REL-06] The first goes on; the last waits with nothing, and the model runner is told."""
     first, last = expected
     state, output = schedule(_two_sessions_with_input(policy=policy))
 
     assert [(first, 5)] == batch(output)
-    assert ((first,), [last], ()) == (state.running, list(state.waiting), output.preempted_request_ids)
+    assert ((first,), [last], (last,)) == (state.running, list(state.waiting), output.preempted_request_ids)
     assert RequestId(last) not in state.kv.tables
     assert 0 == state.progress[RequestId(last)].num_computed_tokens
     assert RequestStatus.WAITING is state.progress[RequestId(last)].status

@@ -92,7 +92,7 @@ def _tokens_are_accounted_for(accounts: _Accounts, step: Step) -> str | None:
 
 def _charge(accounts: _Accounts, step: Step) -> str | None:
     """Enter the rows of a planned step."""
-    evidence = _throw_away(accounts, step, step.victims)
+    evidence = _throw_away(accounts, step, (*step.victims, *step.gave_back))
     if evidence is not None:
         return evidence
     accounts.in_flight += step.output.total_num_scheduled_tokens
@@ -165,7 +165,7 @@ def _end_answer(account: _Account, step: Step, request_id: RequestId) -> None:
 
 
 def _throw_away(accounts: _Accounts, step: Step, request_ids: Iterable[RequestId]) -> str | None:
-    """Close the accounts of who was preempted: nothing is computed, and what is in flight is stale."""
+    """Close the accounts of who lost its blocks: nothing is computed, and what is in flight is stale."""
     for request_id in request_ids:
         account = accounts.of.get(request_id)
         if account is None:

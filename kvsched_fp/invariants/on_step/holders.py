@@ -17,15 +17,6 @@ def holders_with_input(state: SchedulerState) -> list[RequestId]:
     ]
 
 
-def gave_back(step: Step) -> list[RequestId]:
-    """List who waited with blocks in hand before a planned step, and waits without them after it."""
-    queue = step.before.kv_holding_waiting
-    if not len(queue) or queue is step.after.kv_holding_waiting or not isinstance(step.event, Schedule):
-        return []
-    running, holders = set(step.after.running), set(step.after.kv_holding_waiting)
-    return [it for it in queue if it not in running and it not in holders and it in step.after.requests]
-
-
 @step_invariant(
     "INV-HOLD-01",
     Cost.CHEAP,
@@ -36,17 +27,27 @@ def gave_back(step: Step) -> list[RequestId]:
     Schedule,
 )
 def _given_back_for_a_reason(step: Step) -> str | None:
-    gave = gave_back(step)
-    if not gave:
+    before, after, gave = step.before, step.after, step.gave_back
+    if before.kv_holding_waiting is after.kv_holding_waiting and not gave:
         return None
-    if Quirk.KEEPS_BLOCKS_WHILE_WAITING in step.before.config.quirks or step.before.running:
-        return f"{gave} gave their blocks back, while {list(step.before.running)} ran"
-    line, first = _at_rest(step.before), step.admitted[:1]
-    if line == gave or line[len(line) - len(gave) :] != gave:
+    still_have = {*after.kv_holding_waiting, *after.running}
+    lost = [it for it in before.kv_holding_waiting if it not in still_have]
+    if sorted(lost) != sorted(gave):
+        return f"{lost} wait without the blocks that they had, {gave} were told to give theirs back"
+    return _why_not(step) if gave else None
+
+
+def _why_not(step: Step) -> str | None:
+    """Say what is wrong about those who gave their blocks back."""
+    before, after, gave = step.before, step.after, step.gave_back
+    if Quirk.KEEPS_BLOCKS_WHILE_WAITING in before.config.quirks or before.running:
+        return f"{gave} gave their blocks back, while {before.running} ran"
+    line, first = _at_rest(before), step.admitted[:1]
+    if len(line) == len(gave) or line[len(line) - len(gave) :] != list(reversed(gave)):
         return f"{gave} gave their blocks back; in line were {line}"
     if step.admitted != first or not set(first) <= set(line):
         return f"{gave} gave their blocks back, and {step.admitted} were admitted"
-    kept = [it for it in gave if it in step.after.kv.tables or step.after.progress[it].num_computed_tokens]
+    kept = [it for it in gave if it in after.kv.tables or after.progress[it].num_computed_tokens]
     return f"{kept} gave their blocks back, and have some, or computed tokens" if kept else None
 
 

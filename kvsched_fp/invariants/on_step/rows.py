@@ -190,7 +190,8 @@ def _new_blocks_are_zeroed(step: Step) -> str | None:
     taken = set(_taken_blocks(step))
     if not taken <= named:
         return f"blocks {sorted(taken - named)} are new, {sorted(named)} are to be zeroed"
-    given_back = {block_id for victim in step.victims for block_id in _all_blocks(step.before, victim)}
+    who_lost = (*step.victims, *step.gave_back)
+    given_back = {block_id for loser in who_lost for block_id in _all_blocks(step.before, loser)}
     ref_counts = step.before.kv.pool.ref_counts
     for block_id in named:
         if ref_counts[block_id] != 0 and block_id not in given_back:

@@ -17,7 +17,6 @@ from kvsched_fp.events import (
 )
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.invariants.on_step.holders import gave_back
 from kvsched_fp.invariants.on_step.overlap import must_wait
 from kvsched_fp.invariants.on_step.sessions import begins_input
 from kvsched_fp.invariants.shared import shared
@@ -143,7 +142,7 @@ def _as_not_looked_at(step: Step, request_id: RequestId) -> Progress:
     config, request = step.before.config, step.before.requests[request_id]
     earlier, later = step.before.progress[request_id], step.after.progress[request_id]
     later = attrs.evolve(later, prefill_stats=earlier.prefill_stats)
-    if request_id in gave_back(step):
+    if request_id in step.gave_back:
         later = attrs.evolve(later, num_computed_tokens=earlier.num_computed_tokens)
     if (earlier.status, later.status) == (RequestStatus.WAITING_FOR_GRAMMAR, RequestStatus.WAITING):
         later = attrs.evolve(later, status=earlier.status)
@@ -187,7 +186,7 @@ def _has_lost_all(step: Step, request_id: RequestId) -> bool:
     """Tell whether a request was preempted, or had to give its blocks back while it waited."""
     if isinstance(step.event, ResetPrefixCache):
         return step.event.reset_running_requests and request_id in step.before.running
-    return request_id in step.victims or request_id in gave_back(step)
+    return request_id in step.victims or request_id in step.gave_back
 
 
 @step_invariant(
