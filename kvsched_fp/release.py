@@ -1,4 +1,4 @@
-"""Giving back what one request holds: when it is preempted, and when it ends.
+"""Giving back what one request holds: when it is preempted, when others need it, and when it ends.
 
 Rules
 -----
@@ -13,12 +13,15 @@ Rules
     cannot be told apart from the later share, so both are dropped.
 [M-REL-05] A request that ends gives back all its blocks and leaves the state; its id is told to the
     model runner with the next step, and to its client if the config asks for it.
-[M-REL-06] Without the quirk of deviation D-16, a session with input that waits with blocks in hand may have
-    to give them back: it waits without them, first in line (FCFS) or in its place, and starts again from
-    nothing computed. The model runner, which keeps its row, is told as of a preemption.
+[M-REL-06] Without the quirk of deviation D-16, a session that has input and nothing in flight, and waits
+    with blocks in hand, may have to give them back. It waits without them, behind the preempted (FCFS) or
+    in its place, also while new requests are paused, and starts again from nothing computed. The model
+    runner, which keeps its row, is told as of a preemption; it counts as none.
 
 Upstream: `v1/core/sched/scheduler.py::Scheduler._preempt_request`, `_free_request`, `_free_blocks`.
 """
+
+from itertools import takewhile
 
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.coordinator import release_blocks
@@ -71,8 +74,14 @@ def give_blocks_back(open_state: OpenState, request_id: RequestId) -> None:
     open_state.progress[request_id] = evolve_progress(progress, num_computed_tokens=0)
     open_state.kv_holding_waiting = open_state.kv_holding_waiting.remove({request_id})
     open_state.deferred = open_state.deferred.discard(request_id)
-    open_state.waiting = open_state.waiting.put_back((queue_entry(open_state.requests[request_id]),))
+    preempted = list(takewhile(lambda it: _is_preempted(open_state, it), open_state.waiting))
+    entries = [queue_entry(open_state.requests[it]) for it in (*preempted, request_id)]
+    open_state.waiting = open_state.waiting.remove(preempted).put_back(entries)
     open_state.preempted_request_ids[request_id] = None
+
+
+def _is_preempted(open_state: OpenState, request_id: RequestId) -> bool:
+    return open_state.progress[request_id].status is RequestStatus.PREEMPTED
 
 
 def end_request(open_state: OpenState, request_id: RequestId) -> None:

@@ -18,7 +18,12 @@ import attrs
 from kvsched_fp.config import Quirk
 from kvsched_fp.events import PauseState
 from kvsched_fp.ids import RequestId
-from kvsched_fp.invariants.room_reading import lacks_blocks, who_goes_last
+from kvsched_fp.invariants.room_reading import (
+    all_fall_short,
+    holders_with_input,
+    lacks_blocks,
+    who_goes_last,
+)
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
 
@@ -76,7 +81,7 @@ def classify_standstill(state: SchedulerState) -> Standstill:
     | a session that waits for its next input       | `INPUT`   |
     | anybody else, while everything is paused; the waiting without blocks, while new ones are | `UNPAUSE` |
     | who is next in line, if sessions that wait for input keep the last rows or the blocks that it lacks; and all behind it | `INPUT` |
-    | who runs, without the quirk PREEMPTS_IN_VAIN, if such sessions keep the blocks that even the one lacks to whom all others give way, and nobody else waits with blocks in hand; and all in the queue | `INPUT` |
+    | who runs, without the quirk PREEMPTS_IN_VAIN, if such sessions keep the blocks that even the one lacks to whom all others give way, and nobody else waits with blocks in hand to whom these would be enough; and all in the queue | `INPUT` |
     | anybody else                                  | nothing: STUCK |
 
     With that quirk, nobody who runs waits for anything: it can always compute its next token, or make room
@@ -124,13 +129,13 @@ def _excuses(state: SchedulerState) -> Iterator[tuple[RequestId, Awaited | None]
 
 
 def _sessions_stop_the_running(state: SchedulerState) -> bool:
-    """Tell whether those who run lack blocks that sessions keep, and all who hold any wait for input."""
+    """Tell whether those who run lack blocks that sessions keep, and who waits with blocks does so, too."""
     if Quirk.PREEMPTS_IN_VAIN in state.config.quirks or not state.running:
         return False
-    if not state.kv_holding_waiting or any(
-        state.progress[request_id].status is not RequestStatus.WAITING_FOR_INPUT
-        for request_id in state.kv_holding_waiting
-    ):
+    holders = holders_with_input(state)
+    if len(holders) == len(state.kv_holding_waiting):
+        return False
+    if holders and not all_fall_short(state, holders[0]):
         return False
     return lacks_blocks(state, who_goes_last(state))
 

@@ -1,4 +1,4 @@
-"""Making room: preempting the least important requests until the one at the cursor fits.
+"""Making room: preempting the least important until the one at the cursor fits, and giving way to holders.
 
 Rules
 -----
@@ -14,22 +14,26 @@ Rules
 [S-PRE-07] Without that quirk, nobody is preempted where all who would be before the request itself hold too
     little: the request keeps what it has and waits for somebody to end. Nobody is admitted meanwhile, and
     capacity counts as short, so that the next steps hold no prompt back for its sake [S-HOLD-01].
-[S-PRE-08] Where all who run wait like that, and none of them is in flight, what they lack is held by those
-    who wait with blocks in hand. As long as these wait for input, so do the running ones. Once one of them
-    has it, each side would wait for the other's blocks: so all who run give way, in the order of
-    [S-PRE-01] or [S-PRE-02].
+[S-PRE-08] Where a running request waits like that, nobody is in the step, no prompt is held back, and
+    nobody who runs is in flight or has its turn later [S-RUN-08], what is lacking is held by those who wait
+    with blocks in hand. Once the first of them has its input, each side would wait for the other's blocks.
+    So if that is enough for it, all who run give way to it, in the order of [S-PRE-01] or [S-PRE-02].
 [S-PRE-09] Without the quirk of deviation D-16: where the first in line of those who wait with blocks in
-    hand does not fit, and nobody runs, the last in line of the others that have input gives its blocks back
-    [M-REL-06], and so on until it fits. Nobody else is admitted in that step.
+    hand does not fit, nobody runs, and what the others in line have that have input and nothing in flight
+    is enough for it, the last of these gives its blocks back [M-REL-06], and so on until it fits. Nobody
+    else is admitted in that step.
 
 Upstream: the `while True` of the running phase in `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
+
+from collections.abc import Iterable
 
 from kvsched_fp.config import Quirk, SchedulingPolicy
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.allocation import append_slots, count_missing_blocks
 from kvsched_fp.kvcache.coordinator import count_reclaimable
 from kvsched_fp.outputs import BlockIds
+from kvsched_fp.progress import num_known_tokens
 from kvsched_fp.release import give_blocks_back, preempt_request
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.schedule.plan import Plan
@@ -69,8 +73,8 @@ def give_way_to_holders(plan: Plan) -> None:
     # Prompts that are held back now will not be in the next step.
     if plan.num_scheduled_tokens or plan.hold_prefills or any(_goes_on(plan, it) for it in plan.running):
         return
-    holders = [plan.progress[request_id] for request_id in plan.kv_holding_waiting]
-    if all(holder.status is RequestStatus.WAITING_FOR_INPUT for holder in holders):
+    first = next(filter(lambda it: _has_input(plan, it), plan.kv_holding_waiting), None)
+    if first is None or not _is_enough(plan, first, [*plan.running, *_who_may_give_back(plan, first)]):
         return
     while plan.running:
         victim_id = plan.running.pop(_choose_victim(plan, plan.running))
@@ -94,17 +98,44 @@ def make_holder_give_back(plan: Plan, request_id: RequestId) -> bool:
 
     Gives whether anybody did.
     """
-    if Quirk.KEEPS_BLOCKS_WHILE_WAITING in plan.config.quirks or plan.running:
+    givers = [] if plan.running else _who_may_give_back(plan, request_id)
+    if not givers or not _is_enough(plan, request_id, givers):
         return False
-    for holder_id in reversed(tuple(plan.kv_holding_waiting)):
-        progress = plan.progress[holder_id]
-        has_input = progress.status is RequestStatus.WAITING
-        if has_input and progress.num_in_flight_tokens == 0 and holder_id != request_id:
-            plan.gave_back(holder_id, request_id)
-            give_blocks_back(plan, holder_id)
-            plan.someone_gave_back = True
-            return True
-    return False
+    plan.gave_back(givers[-1], request_id)
+    give_blocks_back(plan, givers[-1])
+    plan.someone_gave_back = True
+    return True
+
+
+def _who_may_give_back(plan: Plan, request_id: RequestId) -> list[RequestId]:
+    """List who would give blocks back to a request, first in line first [S-PRE-09]."""
+    if Quirk.KEEPS_BLOCKS_WHILE_WAITING in plan.config.quirks:
+        return []
+    return [
+        holder_id
+        for holder_id in plan.kv_holding_waiting
+        if holder_id != request_id
+        and plan.progress[holder_id].status is RequestStatus.WAITING
+        and plan.progress[holder_id].num_in_flight_tokens == 0
+    ]
+
+
+def _has_input(plan: Plan, holder_id: RequestId) -> bool:
+    return plan.progress[holder_id].status is not RequestStatus.WAITING_FOR_INPUT
+
+
+def _is_enough(plan: Plan, request_id: RequestId, givers: Iterable[RequestId]) -> bool:
+    """Tell whether all known tokens of a request fit, once all of `givers` have given theirs back."""
+    num_tokens = num_known_tokens(plan.requests[request_id], plan.progress[request_id])
+    return _num_missing(plan, request_id, num_tokens) <= plan.kv.pool.num_free_blocks + count_reclaimable(
+        plan.kv, givers
+    )
+
+
+def _num_missing(plan: Plan, request_id: RequestId, num_tokens: int) -> int:
+    """Count the blocks that a request lacks for `num_tokens` tokens and the lookahead."""
+    num_slots = num_tokens + plan.config.num_lookahead_tokens
+    return sum(count_missing_blocks(plan.kv, plan.kv.tables[request_id], num_slots) or ())
 
 
 def _can_make_room(plan: Plan, request_id: RequestId, num_new_tokens: int) -> bool:
@@ -112,10 +143,8 @@ def _can_make_room(plan: Plan, request_id: RequestId, num_new_tokens: int) -> bo
     remaining, victims = list(plan.running), []
     while (victim_id := remaining.pop(_choose_victim(plan, remaining))) != request_id:
         victims.append(victim_id)
-    num_tokens = (
-        plan.progress[request_id].num_computed_tokens + num_new_tokens + plan.config.num_lookahead_tokens
-    )
-    num_missing = sum(count_missing_blocks(plan.kv, plan.kv.tables[request_id], num_tokens) or ())
+    num_tokens = plan.progress[request_id].num_computed_tokens + num_new_tokens
+    num_missing = _num_missing(plan, request_id, num_tokens)
     return num_missing <= plan.kv.pool.num_free_blocks + count_reclaimable(plan.kv, victims)
 
 

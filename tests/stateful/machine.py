@@ -232,8 +232,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _locked(self) -> list[RequestId]:
         """List the sessions but one that have input and wait with blocks in hand."""
-        if Quirk.KEEPS_BLOCKS_WHILE_WAITING not in self.quirks:
-            return []
         progress = self.state.progress
         holders = self.state.kv_holding_waiting
         return [it for it in holders if progress[it].status is RequestStatus.WAITING][1:]
@@ -364,9 +362,8 @@ class StrictMachine(SchedulerMachine):
     quirks: ClassVar[tuple[Quirk, ...]] = ()
 
     def _endless(self) -> list[RequestId]:
-        """List the sessions that have input, but one, and those that will: deviation D-16 has no switch."""
-        progress = self.state.progress
-        return [it for it in self.state.requests if any(progress[it].chunks)] or self._locked()
+        """Nobody."""
+        return []
 
     def _situations_of(self, event: Event, seen: Step) -> Iterable[str]:
         """Give the rules that decide in place of a quirk, where one did."""

@@ -4,25 +4,16 @@ from kvsched_fp.config import Quirk
 from kvsched_fp.events import PauseState, Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.request import RequestStatus
+from kvsched_fp.invariants.room_reading import falls_short, holders_with_input
 from kvsched_fp.state import SchedulerState
-
-
-def holders_with_input(state: SchedulerState) -> list[RequestId]:
-    """List who waits with blocks in hand, and not for input, first in line first."""
-    return [
-        request_id
-        for request_id in state.kv_holding_waiting
-        if state.progress[request_id].status is not RequestStatus.WAITING_FOR_INPUT
-    ]
 
 
 @step_invariant(
     "INV-HOLD-01",
     Cost.CHEAP,
     "Who waits with blocks in hand gives them back only where nobody ran, to one before it in line that "
-    "has input as well; from the last in line on; and at most that one is admitted in the step (without "
-    "the quirk KEEPS_BLOCKS_WHILE_WAITING; else it never does).",
+    "has input as well, and for which that is enough; from the last in line on; and at most that one is "
+    "admitted in the step (without the quirk KEEPS_BLOCKS_WHILE_WAITING; else it never does).",
     "What it has computed would be thrown away for nothing.",
     Schedule,
 )
@@ -45,6 +36,8 @@ def _why_not(step: Step) -> str | None:
     line, first = _at_rest(before), step.admitted[:1]
     if len(line) == len(gave) or line[len(line) - len(gave) :] != list(reversed(gave)):
         return f"{gave} gave their blocks back; in line were {line}"
+    if falls_short(before, line[0], line[1:]):
+        return f"{gave} gave their blocks back, which is too little for {line[0]}"
     if step.admitted != first or not set(first) <= set(line):
         return f"{gave} gave their blocks back, and {step.admitted} were admitted"
     kept = [it for it in gave if it in after.kv.tables or after.progress[it].num_computed_tokens]
@@ -55,8 +48,9 @@ def _why_not(step: Step) -> str | None:
     "INV-HOLD-02",
     Cost.CHEAP,
     "Where nobody runs, no step with nobody in it leaves two waiting with blocks in hand who have input "
-    "and nothing in flight; unless it holds prompts back, or sessions that wait for input keep all rows "
-    "(without the quirk KEEPS_BLOCKS_WHILE_WAITING).",
+    "and nothing in flight, if what the others have is enough for the first; unless it holds prompts back, "
+    "or whole prompts only go in, or sessions that wait for input keep all rows (without the quirk "
+    "KEEPS_BLOCKS_WHILE_WAITING).",
     "Each would wait for the blocks of the other.",
     Schedule,
 )
@@ -68,10 +62,12 @@ def _no_two_wait_for_each_other(step: Step) -> str | None:
     may_hold = step.event.throttle_prefills or config.local_prefill_interval > 1
     if after.pause_state is PauseState.PAUSED_ALL or (may_hold and not before.prefill_capacity_bound):
         return None
-    if before.num_waiting_for_input >= config.max_num_active:
+    if before.num_waiting_for_input >= config.max_num_active or not config.enable_chunked_prefill:
         return None
     line = _at_rest(after)
-    return f"{line} wait with blocks in hand, and nobody goes on" if len(line) > 1 else None
+    if len(line) < 2 or falls_short(after, line[0], line[1:]):
+        return None
+    return f"{line} wait with blocks in hand, and nobody goes on"
 
 
 def _at_rest(state: SchedulerState) -> list[RequestId]:

@@ -5,8 +5,11 @@ from kvsched_fp.events import PauseState, Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.on_step.batch import could_go_on
-from kvsched_fp.invariants.on_step.holders import holders_with_input
-from kvsched_fp.invariants.room_reading import lacks_blocks
+from kvsched_fp.invariants.room_reading import (
+    all_fall_short,
+    holders_with_input,
+    lacks_blocks,
+)
 from kvsched_fp.progress import Progress
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState
@@ -125,8 +128,8 @@ def _least_important_goes_first(step: Step) -> str | None:
     "INV-PREEMPT-06",
     Cost.CHEAP,
     "A step that preempts schedules somebody; or it preempts all who ran, none of whom could go on, was in "
-    "flight or waited for its turn, and somebody waits with blocks in hand, not for input (without the "
-    "quirk PREEMPTS_IN_VAIN).",
+    "flight or waited for its turn, and somebody waits with blocks in hand, not for input, for whom that "
+    "is enough (without the quirk PREEMPTS_IN_VAIN).",
     "What the victims had computed is thrown away for somebody's sake, or for nobody's.",
     Schedule,
     reports=("vLLM PR #39375",),
@@ -135,7 +138,8 @@ def _victims_make_room(step: Step) -> str | None:
     before = step.before
     if not step.victims or step.rows or Quirk.PREEMPTS_IN_VAIN in before.config.quirks:
         return None
-    if not holders_with_input(step.after):
+    holders = holders_with_input(step.after)
+    if not holders or all_fall_short(before, holders[0]):
         return f"{step.victims} were preempted, nothing was scheduled, and nobody could go on with blocks"
     for request_id in before.running:
         if (
@@ -181,8 +185,9 @@ def _oldest_of_equals_stays(step: Step) -> str | None:
     "INV-PREEMPT-08",
     Cost.CHEAP,
     "A step that preempts and schedules nobody, and holds no prompt back, does not leave somebody who runs "
-    "without the blocks to go on beside somebody who waits with blocks in hand, not for input; unless one "
-    "who runs is in flight or waits for its turn (without the quirk PREEMPTS_IN_VAIN).",
+    "without the blocks to go on beside somebody who waits with blocks in hand, not for input, and for "
+    "whom what the others have is enough; unless one who runs is in flight or waits for its turn (without "
+    "the quirk PREEMPTS_IN_VAIN).",
     "Each would wait for the blocks of the other.",
     Schedule,
 )
@@ -197,7 +202,7 @@ def _nobody_waits_for_who_waits(step: Step) -> str | None:
         return None
     holders = holders_with_input(after)
     lacking = [request_id for request_id in after.running if lacks_blocks(after, request_id)]
-    if not holders or not lacking:
+    if not holders or not lacking or all_fall_short(after, holders[0]):
         return None
     return f"{lacking} run and lack blocks, {holders} wait with blocks in hand, and nobody goes on"
 
