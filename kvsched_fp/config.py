@@ -76,7 +76,7 @@ class Quirk(enum.Enum):
     waits. Without: they are thrown away."""
     KEEPS_BLOCKS_WHILE_WAITING = "keeps_blocks_while_waiting"
     """D-16: sessions that wait with blocks in hand keep them, and may lack each other's. Without: where
-    nobody runs, the last of them in line gives its blocks back."""
+    nobody runs and the first of them in line does not fit, the last gives its blocks back."""
 
 
 ALL_QUIRKS = tuple(Quirk)

@@ -79,7 +79,7 @@ class SchedulerOutput:
     total_num_scheduled_tokens: int
     """Their sum."""
     preempted_request_ids: tuple[RequestId, ...]
-    """Preempted since the step before, in that order."""
+    """Preempted since the step before, or made to give their blocks back [M-REL-06], in that order."""
     finished_request_ids: tuple[RequestId, ...]
     """Finished since the step before, in that order."""
     new_block_ids_to_zero: tuple[BlockId, ...] | None

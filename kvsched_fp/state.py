@@ -74,7 +74,7 @@ class SchedulerState:
     finished_by_client: OrderedMap[int, tuple[RequestId, ...]] = OrderedMap()
     """Per client, finished since the last update; kept only with `include_finished_set`."""
     preempted_request_ids: tuple[RequestId, ...] = ()
-    """Preempted since the last step, in that order."""
+    """Preempted since the last step, or made to give their blocks back [M-REL-06], in that order."""
     prev_step_request_ids: frozenset[RequestId] = frozenset()
     """Ids in the last step's batch; kept only for the V1 output shape. For look-up only."""
 

@@ -4,6 +4,7 @@ The predicates are asked one after the other about the same state, the same pool
 events leave the pool as it is.
 """
 
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,10 +15,12 @@ Reading = TypeVar("Reading")
 def shared(read: Callable[[Value], Reading]) -> Callable[[Value], Reading]:
     """Make `read`, a function of an immutable value, remember the last value and what it read of it.
 
-    Values are told apart by identity, since they never change. Nobody may change what was read.
+    Values are told apart by identity, since they never change. Nobody may change what was read. The last value
+    and what was read of it stay in memory until the next; threads at worst read twice.
     """
     last: tuple[Value | None, Reading | None] = (None, None)
 
+    @functools.wraps(read)
     def read_once(value: Value) -> Reading:
         nonlocal last
         known, reading = last

@@ -328,3 +328,50 @@ def test_nobody_gives_blocks_back_while_somebody_runs() -> None:
 
     assert [("c", 1)] == batch(output)
     assert ["a", "b"] == list(state.kv_holding_waiting)
+
+
+def test_nobody_gives_blocks_back_in_vain() -> None:
+    """[S-PRE-09] An idle session keeps three of six blocks; what `b` has is too little for `a`."""
+    config = make_config(usable_blocks=6, max_model_len=24, quirks=())
+    sessions = [
+        make_request(name, length, resumable=True, max_tokens=1) for name, length in SESSION_LENGTHS
+    ]
+    state = run_steps(make_state(config, *sessions), 1)
+    state = add_request(state, make_request("a", 15, resumable=True, max_tokens=1))
+    state = add_request(state, make_request("b", 1, resumable=True, max_tokens=1))
+    state, output = schedule(state)
+
+    assert ([], ()) == (batch(output), output.preempted_request_ids)
+    assert ["idle", "a", "b"] == list(state.kv_holding_waiting)
+
+
+SESSION_LENGTHS = (("idle", 12), ("a", 4), ("b", 4))
+
+
+def test_nobody_gives_way_in_vain() -> None:
+    """[S-PRE-08] An idle session keeps three of six blocks; what `b` has, which runs, is too little."""
+    config = make_config(usable_blocks=6, max_model_len=24, scheduler_reserve_full_isl=False, quirks=())
+    sessions = [
+        make_request(name, length, resumable=True, max_tokens=1) for name, length in SESSION_LENGTHS[:2]
+    ]
+    state = run_steps(make_state(config, *sessions, make_request("b", 7, max_tokens=9)), 5)
+    state = add_request(state, make_request("a", 19, resumable=True, max_tokens=1))
+    state, output = schedule(state)
+
+    assert ([], ()) == (batch(output), output.preempted_request_ids)
+    assert (B,) == state.running
+
+
+def test_who_gives_back_stands_behind_the_preempted() -> None:
+    """[S-PRE-08, M-REL-06] `c` gives way, then `b` gives its block back to `a`; `c` stays in front."""
+    config = make_config(usable_blocks=6, max_model_len=24, scheduler_reserve_full_isl=False, quirks=())
+    sessions = [make_request(name, 4, resumable=True, max_tokens=1) for name in "ab"]
+    state = run_steps(make_state(config, *sessions, make_request("c", 15, max_tokens=9)), 4)
+    state = add_request(state, make_request("a", 19, resumable=True, max_tokens=1))
+    state = add_request(state, make_request("b", 1, resumable=True, max_tokens=1))
+    state = run_steps(state, 1)
+    state, output = schedule(state)
+
+    assert [("a", 19)] == batch(output)
+    assert ["c", "b"] == list(state.waiting)
+    check_full(state)

@@ -105,3 +105,25 @@ def test_record_that_does_something_when_it_is_made_is_refused() -> None:
 
     with pytest.raises(TypeError, match="Busy has something to run at construction"):
         quick_constructor(Busy)
+
+
+@attrs.frozen(weakref_slot=False)
+class Move:
+    """Fields with the names of what a copier may have inside."""
+
+    before: int
+    made: int
+    record: int
+
+
+def test_fields_may_have_any_name() -> None:
+    """Nothing in the text of a copier has the name of a field."""
+    assert Move(4, 2, 3) == quick_copier(Move, "before")(Move(1, 2, 3), 4)
+    assert Move(1, 5, 6) == quick_copier(Move, made=5, record=6)(Move(1, 2, 3))
+
+
+@pytest.mark.parametrize(("changed", "fixed"), [(("x", "x"), {}), (("x",), {"x": 1}), (("z",), {})])
+def test_a_copier_takes_each_field_once(changed: tuple[str, ...], fixed: dict[str, int]) -> None:
+    """A name that is given twice, or is no field, is an error when the copier is made."""
+    with pytest.raises(TypeError, match="has no field .*, or it was given twice"):
+        quick_copier(Point, *changed, **fixed)

@@ -352,7 +352,6 @@ PLANNING = (
         old="in plan.config.quirks or plan.running:\n        return False",
         new="in Quirk or plan.running:\n        return False",
         stands_for="Two sessions that have input wait for each other's blocks.",
-        report="vllm-project/vllm #53130",
         killers=("INV-HOLD-02",),
         features=("sessions",),
         without_quirks=True,
