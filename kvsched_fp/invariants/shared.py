@@ -15,8 +15,8 @@ Reading = TypeVar("Reading")
 def shared(read: Callable[[Value], Reading]) -> Callable[[Value], Reading]:
     """Make `read`, a function of an immutable value, remember the last value and what it read of it.
 
-    Values are told apart by identity, since they never change. Nobody may change what was read. The last value
-    and what was read of it stay in memory until the next; threads at worst read twice.
+    Values are told apart by identity, since they never change. Nobody may change what was read. The last
+    value and what was read of it stay in memory until the next; threads at worst read twice.
     """
     last: tuple[Value | None, Reading | None] = (None, None)
 

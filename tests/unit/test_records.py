@@ -125,5 +125,5 @@ def test_fields_may_have_any_name() -> None:
 @pytest.mark.parametrize(("changed", "fixed"), [(("x", "x"), {}), (("x",), {"x": 1}), (("z",), {})])
 def test_a_copier_takes_each_field_once(changed: tuple[str, ...], fixed: dict[str, int]) -> None:
     """A name that is given twice, or is no field, is an error when the copier is made."""
-    with pytest.raises(TypeError, match="has no field .*, or it was given twice"):
+    with pytest.raises(TypeError, match=r"has no field .*, or it was given twice"):
         quick_copier(Point, *changed, **fixed)
