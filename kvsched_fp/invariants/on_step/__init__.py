@@ -12,6 +12,7 @@
 | `preemption.py`   | who loses its place                                                  |
 | `holders.py`      | those who wait with blocks in hand                                   |
 | `results.py`      | what a result changes, and what the clients are told                 |
+| `stops.py`        | where an output ends, and why                                        |
 | `verification.py` | what came of drafts                                                  |
 | `kv_events.py`    | the events of the prefix index                                       |
 | `outside.py`      | requests that come and are ended, pauses, resets                     |
@@ -40,6 +41,7 @@ from kvsched_fp.invariants.on_step.proposals import INVARIANTS as PROPOSALS
 from kvsched_fp.invariants.on_step.results import INVARIANTS as RESULTS
 from kvsched_fp.invariants.on_step.rows import INVARIANTS as ROWS
 from kvsched_fp.invariants.on_step.sessions import INVARIANTS as SESSIONS
+from kvsched_fp.invariants.on_step.stops import INVARIANTS as STOPS
 from kvsched_fp.invariants.on_step.story import INVARIANTS as STORY
 from kvsched_fp.invariants.on_step.untouched import INVARIANTS as UNTOUCHED
 from kvsched_fp.invariants.on_step.verification import INVARIANTS as VERIFICATION
@@ -55,6 +57,7 @@ STEP_INVARIANTS: tuple[StepInvariant, ...] = (
     *PREEMPTION,
     *HOLDERS,
     *RESULTS,
+    *STOPS,
     *VERIFICATION,
     *KV_EVENTS,
     *OUTSIDE,
