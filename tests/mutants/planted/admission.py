@@ -8,6 +8,15 @@ _ALLOCATION = "kvsched_fp.kvcache.allocation"
 
 ADMISSION = (
     Mutant(
+        name="a prompt of two tokens does not restart the interval",
+        module=_WAITING,
+        old="    plan.prefill_admitted |= num_computed_tokens < num_known - 1\n",
+        new="    plan.prefill_admitted |= num_computed_tokens < num_known - 2\n",
+        stands_for="Off by one in what counts as prompt.",
+        killers=("INV-BATCH-10",),
+        where=lambda config: config.local_prefill_interval > 1,
+    ),
+    Mutant(
         name="one too many runs",
         module=_WAITING,
         old="plan.num_waiting_for_input >= plan.config.max_num_active:",
