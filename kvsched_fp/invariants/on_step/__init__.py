@@ -20,6 +20,7 @@
 | `proposals.py`    | drafts that come from outside                                        |
 | `sessions.py`     | what the input of a session changes, and when it goes on or ends     |
 | `story.py`        | what happens to requests is noted and told                           |
+| `figures.py`      | what is counted about the prefix cache                               |
 | `untouched.py`    | what an event is not about stays                                     |
 
 `brought.py` reads the result of a row for those that need it.
@@ -31,6 +32,7 @@ from kvsched_fp.invariants.on_step.batch import INVARIANTS as BATCH
 from kvsched_fp.invariants.on_step.bookkeeping import INVARIANTS as BOOKKEEPING
 from kvsched_fp.invariants.on_step.budgets import INVARIANTS as BUDGETS
 from kvsched_fp.invariants.on_step.drafts import INVARIANTS as DRAFTS
+from kvsched_fp.invariants.on_step.figures import INVARIANTS as FIGURES
 from kvsched_fp.invariants.on_step.grammars import INVARIANTS as GRAMMARS
 from kvsched_fp.invariants.on_step.holders import INVARIANTS as HOLDERS
 from kvsched_fp.invariants.on_step.kv_events import INVARIANTS as KV_EVENTS
@@ -65,6 +67,7 @@ STEP_INVARIANTS: tuple[StepInvariant, ...] = (
     *PROPOSALS,
     *SESSIONS,
     *STORY,
+    *FIGURES,
     *UNTOUCHED,
 )
 """In the order in which they are checked: later ones lean on earlier ones."""

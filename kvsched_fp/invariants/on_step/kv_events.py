@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from kvsched_fp.events import ResetPrefixCache, Schedule, Update
-from kvsched_fp.ids import BlockKey
+from kvsched_fp.ids import BlockKey, RequestId
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.pool_reading import blocks_under, named_keys
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockStored, KVCacheEvent
+from kvsched_fp.state import SchedulerState
 
 
 @step_invariant(
@@ -101,6 +102,59 @@ def _unnamed_keys_stay(step: Step) -> str | None:
     return None
 
 
+@step_invariant(
+    "INV-EVENT-05",
+    Cost.FULL,
+    "Blocks that are told to be stored are those of one request of the step, and the event says what it "
+    "says: their tokens, the block before them, the adapter, the salt, and what their hashes look ahead "
+    "to.",
+    "A router names the prompts of its own by it.",
+    Schedule,
+    Update,
+)
+def _stored_as_its_owner_says(step: Step) -> str | None:
+    if not step.before.config.enable_kv_cache_events:
+        return None
+    new = _events_behind(step)[len(step.before.kv.pending_events) :]
+    # What a request that stopped in this update was hashed to is not there any more.
+    may_be_gone = step.went_on or any(row[3] is not None and row[4] is None for row in step.rows)
+    owners = [*(row[0] for row in step.rows), *step.victims]
+    owners = [request_id for request_id in owners if request_id in step.after.progress]
+    for event in new:
+        if not isinstance(event, BlockStored):
+            continue
+        said = [it for it in (_stored_of(step.after, owner, event) for owner in owners) if it is not None]
+        if event not in said and (said or not may_be_gone):
+            return f"{event} is told; by the requests of the step, it is {said}"
+    return None
+
+
+def _stored_of(state: SchedulerState, request_id: RequestId, event: BlockStored) -> BlockStored | None:
+    """Give the event about the same blocks as a request would tell it; None if it has no such blocks."""
+    request, progress = state.requests[request_id], state.progress[request_id]
+    hashes, size, lora = progress.block_hashes, state.config.block_size, request.lora
+    start = hashes.index(event.block_hashes[0]) if event.block_hashes[0] in hashes else len(hashes)
+    end = start + len(event.block_hashes)
+    if hashes[start:end] != event.block_hashes:
+        return None
+    known = (*request.prompt_token_ids, *progress.output_token_ids)
+    num_ahead = state.config.num_hash_lookahead_tokens
+    names = () if lora is None else (lora.name,)
+    salts = (request.cache_salt,) if request.cache_salt and start == 0 else ()
+    behind = tuple(known[(at + 1) * size :][:num_ahead] for at in range(start, end))
+    return BlockStored(
+        block_hashes=event.block_hashes,
+        parent_block_hash=hashes[start - 1] if start else None,
+        token_ids=known[start * size : end * size],
+        block_size=size,
+        extra_keys=((*names, *salts) or None, *[names or None] * (end - start - 1)),
+        group_index=event.group_index,
+        lora_id=None if lora is None else lora.lora_id,
+        lora_name=None if lora is None else lora.name,
+        lookahead_token_ids=behind if num_ahead else None,
+    )
+
+
 def _caches_late(step: Step) -> bool:
     """Tell whether tokens may be unknown when they are scheduled, so that an update caches their blocks."""
     return step.before.config.async_scheduling or step.before.config.num_spec_tokens > 0
@@ -133,5 +187,6 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _events_replay,
     _index_stays,
     _unnamed_keys_stay,
+    _stored_as_its_owner_says,
 )
 """In the order in which they are checked."""

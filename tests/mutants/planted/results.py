@@ -376,6 +376,14 @@ RESULTS = (
         killers=("INV-PROGRESS-06", "INV-STOP-01"),
     ),
     Mutant(
+        name="what was found counts as created",
+        module=_TOKENS,
+        old="    num_created = max(num_cached - stats.num_local_cached_tokens, 0)\n",
+        new="    num_created = min(num_cached, stats.num_computed_tokens)\n",
+        stands_for="A client pays for what was in the cache.",
+        killers=("INV-FIGURE-03",),
+    ),
+    Mutant(
         name="a client gets what is another's",
         module=_RESULTS,
         old="        outputs = self.outputs.get(client_index)\n",
@@ -416,7 +424,7 @@ RESULTS = (
         old="    results.kv.stats = _NO_LOOK_UPS\n",
         new="",
         stands_for="What was told is not forgotten.",
-        killers=(COMPARISON,),
+        killers=("INV-FIGURE-01",),
         where=lambda config: config.log_stats,
     ),
     Mutant(

@@ -20,6 +20,7 @@ from kvsched_fp import (
 from kvsched_fp.ids import BlockId, BlockKey, RequestId
 from kvsched_fp.invariants import Step
 from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.outputs import PrefixCacheStats
 from kvsched_fp.progress import PrefillStats
 from kvsched_fp.queues import FCFSQueue, queue_entry
 from tests.unit.worlds import make_request, make_state
@@ -215,6 +216,20 @@ def _events_go_out_twice() -> Changed:
     return change(sound, after=with_kv(sound.after, pending_events=pending))
 
 
+def _look_up_not_counted() -> Changed:
+    stats = PrefixCacheStats(requests=1)
+    sound = _added()
+    return change(sound, after=with_kv(sound.after, prefix_cache_stats=stats))
+
+
+def _creation_not_told() -> Changed:
+    sound = run(_ending(), answer(_ending()))
+    output = _output_of(sound, A)
+    assert output.prefill_stats is not None
+    stats = attrs.evolve(output.prefill_stats, num_cache_creation_tokens=0)
+    return change_told(sound, 0, attrs.evolve(output, prefill_stats=stats))
+
+
 def _key_is_lost() -> Changed:
     sound = _added()
     cached = sound.after.kv.pool.cached
@@ -271,6 +286,8 @@ BROKEN_RESULTS: dict[str, Callable[[], Changed]] = {
     "INV-RESULT-11": _tells_without_an_update,
     "INV-STOP-01": _behind_the_end,
     "INV-STOP-02": _another_end_first,
+    "INV-FIGURE-01": _look_up_not_counted,
+    "INV-FIGURE-03": _creation_not_told,
     "INV-EVENT-01": _events_go_out_twice,
     "INV-EVENT-03": _key_is_lost,
     "INV-EVENT-04": _index_changes_in_silence,

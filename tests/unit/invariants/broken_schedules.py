@@ -20,6 +20,8 @@ from kvsched_fp import (
 from kvsched_fp.config import ALL_QUIRKS, Quirk
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.invariants import Step
+from kvsched_fp.kvcache.kv_events import BlockStored
+from kvsched_fp.progress import PrefillStats
 from kvsched_fp.queues import FCFSQueue, queue_entry
 from tests.unit.worlds import (
     make_config,
@@ -331,6 +333,19 @@ def _events_that_do_not_replay() -> Changed:
     return change(sound, after=with_kv(sound.after, pending_events=sound.before.kv.pending_events))
 
 
+def _stored_with_other_tokens() -> Changed:
+    sound = _sound()
+    *events, last = sound.after.kv.pending_events
+    assert isinstance(last, BlockStored)
+    changed = attrs.evolve(last, token_ids=last.token_ids[::-1])
+    return change(sound, after=with_kv(sound.after, pending_events=(*events, changed)))
+
+
+def _prefill_not_noted() -> Changed:
+    sound = _sound()
+    return change(sound, after=with_progress(sound.after, D, prefill_stats=PrefillStats()))
+
+
 BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-STEP-01": _gives_nothing,
     "INV-STEP-02": _does_not_count,
@@ -376,6 +391,8 @@ BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-PREEMPT-09": _late_output_dropped_for_nothing,
     "INV-HOLD-01": _blocks_given_back_for_nobody,
     "INV-HOLD-02": _two_that_wait_for_each_other,
+    "INV-FIGURE-02": _prefill_not_noted,
     "INV-EVENT-02": _events_that_do_not_replay,
+    "INV-EVENT-05": _stored_with_other_tokens,
 }
 """Invariant id -> how to make the step."""
