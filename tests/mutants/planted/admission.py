@@ -346,6 +346,15 @@ ADMISSION = (
         killers=("INV-ADMIT-08",),
     ),
     Mutant(
+        name="the reserve counts the prompt only",
+        module=_ALLOCATION,
+        old="        num_sequence = min(num_known, config.max_model_len)\n",
+        new="        num_sequence = min(request.num_prompt_tokens, config.max_model_len)\n",
+        stands_for="A request that comes back with output is taken for a new one.",
+        killers=("INV-ADMIT-08",),
+        where=lambda config: config.scheduler_reserve_full_isl,
+    ),
+    Mutant(
         name="the watermark counts with nothing running",
         module=_ALLOCATION,
         old="headroom = config.watermark_blocks if others_run else 0  # [K-FIT-03]",
