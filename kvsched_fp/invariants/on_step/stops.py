@@ -26,17 +26,19 @@ class End(NamedTuple):
     Cost.CHEAP,
     "The first token that ends an output is the last one told, and an output ends with no other: an end of "
     "sequence, a stop token, the last of max_tokens or max_model_len, or one behind which a pattern has "
-    "stood often enough; but one that the grammar does not allow ends it, too.",
+    "stood often enough. Tokens that the grammar does not allow end it, too, and are told all the same, up "
+    "to such an end.",
     "An output that is too short has lost its end; one that is too long tells what nobody asked for.",
     Update,
 )
 def _ends_with_its_end(step: Step) -> str | None:
+    sampled = step.event.result.sampled_token_ids
     for output, ends in _told_ends(step):
         first = next((number for number, end in enumerate(ends, 1) if end is not None), None)
-        is_ended = output.finish_reason not in (None, FinishReason.ERROR)
-        if first is None and (not is_ended or not ends):
-            continue
-        if first != len(ends) or output.finish_reason is None:
+        num_due = len(sampled.get(output.request_id, ())) if first is None else first
+        is_ended = output.finish_reason is not None
+        may_end = first is not None or not ends or output.finish_reason is FinishReason.ERROR
+        if len(ends) != num_due or (is_ended and not may_end) or (first is not None and not is_ended):
             return (
                 f"request {output.request_id} is told {output.new_token_ids} and {output.finish_reason}; "
                 f"of those, number {first} is the first that ends its output"
