@@ -100,41 +100,50 @@ class _Newcomers:
     """Who was never admitted, and who of them waits for nothing but its turn."""
 
     never_admitted: _NeverAdmitted
-    ready: set[RequestId]
-    """Those that wait for nothing but their turn."""
+    ready: dict[RequestId, int | None]
+    """Those that wait for nothing but their turn, with the adapter in whose line they are."""
     lines: dict[int | None, list[tuple[Rank, RequestId]]]
     """By adapter, a heap of the ready ones; who has left may still be in it."""
 
     def line_up(self, request: Request) -> None:
         """Note that a newcomer waits for nothing but its turn."""
-        request_id = request.request_id
-        line, ranks = self.lines.setdefault(_adapter(request), []), self.never_admitted.ranks
+        request_id, adapter = request.request_id, _adapter(request)
+        line, ranks = self.lines.setdefault(adapter, []), self.never_admitted.ranks
         if len(line) > 2 * len(ranks):  # most of them have left, behind one that waits long
-            line[:] = [entry for entry in line if self._is_in(entry)]
+            line[:] = [entry for entry in line if self._is_in(adapter, entry)]
             heapify(line)
-        self.ready.add(request_id)
+        self.ready[request_id] = adapter
         heappush(line, (ranks[request_id], request_id))
 
-    def _is_in(self, entry: tuple[Rank, RequestId]) -> bool:
-        """Tell whether an entry is not left over: its id may be that of another request by now."""
+    def _is_in(self, adapter: int | None, entry: tuple[Rank, RequestId]) -> bool:
+        """Tell whether an entry is not left over: its id may be that of another request by now.
+
+        By priority, that one may have the same rank, and stand in the line of another adapter.
+        """
         rank, request_id = entry
-        return request_id in self.ready and self.never_admitted.ranks[request_id] == rank
+        return (
+            request_id in self.ready
+            and self.ready[request_id] == adapter
+            and self.never_admitted.ranks[request_id] == rank
+        )
 
     def first(self, adapter: int | None) -> tuple[Rank, RequestId] | None:
         """Give the newcomer with this adapter whose turn it is, and its rank."""
         line = self.lines.get(adapter, [])
-        while line and not self._is_in(line[0]):
+        while line and not self._is_in(adapter, line[0]):
             heappop(line)
         return line[0] if line else None
 
     def leave(self, request_ids: Iterable[RequestId]) -> None:
         """Strike out who ended, or has answered."""
-        self.ready.difference_update(request_ids)
+        request_ids = tuple(request_ids)
+        for request_id in request_ids:
+            self.ready.pop(request_id, None)
         self.never_admitted.leave(request_ids)
 
 
 def _newcomers_of(state: SchedulerState) -> _Newcomers:
-    newcomers = _Newcomers(_never_admitted_in(state), set(), {})
+    newcomers = _Newcomers(_never_admitted_in(state), {}, {})
     for request_id in newcomers.never_admitted.ranks:
         request = state.requests[request_id]
         if not request.needs_grammar or _has_grammar(state.progress[request_id].grammar):

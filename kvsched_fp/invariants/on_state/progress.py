@@ -13,7 +13,7 @@ from itertools import pairwise
 from kvsched_fp.config import Quirk
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, StateInvariant, state_invariant
-from kvsched_fp.invariants.progress_reading import has_answered
+from kvsched_fp.invariants.progress_reading import has_answered, repeats_itself
 from kvsched_fp.invariants.state_reading import places
 from kvsched_fp.progress import Progress, RequestEventType
 from kvsched_fp.request import RequestStatus
@@ -135,7 +135,8 @@ def _chunk_has_rest(state: SchedulerState) -> str | None:
 @state_invariant(
     "INV-PROGRESS-06",
     Cost.FULL,
-    "The output of a live request has not stopped: no end token at its end, and shorter than each limit.",
+    "The output of a live request has not stopped: no end token at its end, shorter than each limit, and "
+    "no pattern at its end that has been repeated too often.",
     "A request that stopped leaves the state with the token that stopped it, or is a session that waits "
     "for input.",
 )
@@ -152,6 +153,9 @@ def _live_has_not_stopped(state: SchedulerState) -> str | None:
             )
         if output[-1] == params.eos_token_id or output[-1] in params.stop_token_ids:
             return f"request {request_id} is live behind the end token {output[-1]}"
+        detection = params.repetition_detection
+        if detection is not None and len(output) >= params.min_tokens and repeats_itself(output, detection):
+            return f"request {request_id} is live and repeats itself: {list(output)}"
     return None
 
 

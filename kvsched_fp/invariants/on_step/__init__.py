@@ -12,6 +12,7 @@
 | `preemption.py`   | who loses its place                                                  |
 | `holders.py`      | those who wait with blocks in hand                                   |
 | `results.py`      | what a result changes, and what the clients are told                 |
+| `stops.py`        | where an output ends, and why                                        |
 | `verification.py` | what came of drafts                                                  |
 | `kv_events.py`    | the events of the prefix index                                       |
 | `outside.py`      | requests that come and are ended, pauses, resets                     |
@@ -19,6 +20,7 @@
 | `proposals.py`    | drafts that come from outside                                        |
 | `sessions.py`     | what the input of a session changes, and when it goes on or ends     |
 | `story.py`        | what happens to requests is noted and told                           |
+| `figures.py`      | what is counted about the prefix cache                               |
 | `untouched.py`    | what an event is not about stays                                     |
 
 `brought.py` reads the result of a row for those that need it.
@@ -30,6 +32,7 @@ from kvsched_fp.invariants.on_step.batch import INVARIANTS as BATCH
 from kvsched_fp.invariants.on_step.bookkeeping import INVARIANTS as BOOKKEEPING
 from kvsched_fp.invariants.on_step.budgets import INVARIANTS as BUDGETS
 from kvsched_fp.invariants.on_step.drafts import INVARIANTS as DRAFTS
+from kvsched_fp.invariants.on_step.figures import INVARIANTS as FIGURES
 from kvsched_fp.invariants.on_step.grammars import INVARIANTS as GRAMMARS
 from kvsched_fp.invariants.on_step.holders import INVARIANTS as HOLDERS
 from kvsched_fp.invariants.on_step.kv_events import INVARIANTS as KV_EVENTS
@@ -40,6 +43,7 @@ from kvsched_fp.invariants.on_step.proposals import INVARIANTS as PROPOSALS
 from kvsched_fp.invariants.on_step.results import INVARIANTS as RESULTS
 from kvsched_fp.invariants.on_step.rows import INVARIANTS as ROWS
 from kvsched_fp.invariants.on_step.sessions import INVARIANTS as SESSIONS
+from kvsched_fp.invariants.on_step.stops import INVARIANTS as STOPS
 from kvsched_fp.invariants.on_step.story import INVARIANTS as STORY
 from kvsched_fp.invariants.on_step.untouched import INVARIANTS as UNTOUCHED
 from kvsched_fp.invariants.on_step.verification import INVARIANTS as VERIFICATION
@@ -55,6 +59,7 @@ STEP_INVARIANTS: tuple[StepInvariant, ...] = (
     *PREEMPTION,
     *HOLDERS,
     *RESULTS,
+    *STOPS,
     *VERIFICATION,
     *KV_EVENTS,
     *OUTSIDE,
@@ -62,6 +67,7 @@ STEP_INVARIANTS: tuple[StepInvariant, ...] = (
     *PROPOSALS,
     *SESSIONS,
     *STORY,
+    *FIGURES,
     *UNTOUCHED,
 )
 """In the order in which they are checked: later ones lean on earlier ones."""

@@ -1,9 +1,11 @@
 """Who may enter the batch from the waiting queues."""
 
+from collections import Counter
+
 from kvsched_fp.config import RunnerType
 from kvsched_fp.events import PauseState, Schedule
 from kvsched_fp.grammar import GrammarError
-from kvsched_fp.ids import BlockKey
+from kvsched_fp.ids import BlockKey, RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.request import RequestStatus
 
@@ -144,30 +146,46 @@ def _whole_prompts_without_chunks(step: Step) -> str | None:
 @step_invariant(
     "INV-ADMIT-08",
     Cost.CHEAP,
-    "The last one admitted leaves the watermark free, if others ran; with the full reserve it also leaves "
-    "room for the rest of its known tokens.",
+    "Each one admitted leaves the watermark free, if others ran; with the full reserve it also leaves room "
+    "for the rest of its known tokens, though who is admitted next may take that.",
     "Otherwise it is preempted as soon as it grows.",
     Schedule,
     reports=("vLLM #25538", "vLLM PR #28018"),
 )
 def _room_is_left(step: Step) -> str | None:
-    if not step.admitted:
-        return None
-    config, request_id = step.before.config, step.admitted[-1]
-    others_ran = len(step.after.running) > 1
-    room = config.watermark_blocks if others_ran else 0
-    if config.scheduler_reserve_full_isl:
-        request, progress = step.after.requests[request_id], step.after.progress[request_id]
-        num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
-        num_blocks = -(-min(num_known, config.max_model_len) // config.block_size)
-        tables = step.after.kv.tables[request_id]
-        room += sum(max(num_blocks - len(table.block_ids), 0) for table in tables)
-    if step.after.kv.pool.num_free_blocks >= room:
-        return None
-    return (
-        f"{step.after.kv.pool.num_free_blocks} blocks are free behind the admission of {request_id}, "
-        f"it had to leave {room}"
-    )
+    config, after = step.before.config, step.after
+    num_others = len(after.running)
+    num_free, taken = after.kv.pool.num_free_blocks, Counter[int]()
+    for request_id in reversed(step.admitted):
+        num_others -= 1
+        room = config.watermark_blocks if num_others else 0
+        tables = after.kv.tables[request_id]
+        if config.scheduler_reserve_full_isl:
+            request, progress = after.requests[request_id], after.progress[request_id]
+            num_known = len(request.prompt_token_ids) + len(progress.output_token_ids)
+            num_blocks = -(-min(num_known, config.max_model_len) // config.block_size)
+            room += sum(max(num_blocks - len(table.block_ids), 0) for table in tables)
+        if num_free < room:
+            return (
+                f"{num_free} blocks were free behind the admission of {request_id}, it had to leave {room}"
+            )
+        num_free += _num_taken(step, request_id, taken)
+    return None
+
+
+def _num_taken(step: Step, request_id: RequestId, taken: Counter[int]) -> int:
+    """Count the blocks that were free until a request was admitted, and enter its blocks into `taken`.
+
+    Those are held by it, and by nobody else but those admitted after it, who are in `taken`.
+    """
+    ref_counts, earlier = step.after.kv.pool.ref_counts, step.before.kv.tables.get(request_id)
+    num_taken = 0
+    for group_index, table in enumerate(step.after.kv.tables[request_id]):
+        num_held = earlier[group_index].block_ids.length if earlier else 0
+        for block_id in table.block_ids.between(num_held, table.block_ids.length):
+            taken[block_id] += 1
+            num_taken += taken[block_id] == ref_counts[block_id]
+    return num_taken
 
 
 @step_invariant(

@@ -1,6 +1,6 @@
 """The rows of a planned step."""
 
-from kvsched_fp.config import Quirk, RunnerType
+from kvsched_fp.config import Quirk, RunnerType, SchedulingPolicy
 from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
@@ -256,13 +256,45 @@ def _held_prompts_wait(step: Step) -> str | None:
         return None
     if all(before.progress[request_id].is_prefill_chunk for request_id in before.running):
         return None
-    for request_id, num_tokens, request, earlier, progress, _ in step.rows:
-        start = progress.num_computed_tokens - num_tokens
-        num_lacking = len(request.prompt_token_ids) + len(progress.output_token_ids) - start
-        runs = earlier.status is RequestStatus.RUNNING
-        if earlier.is_prefill_chunk if runs else num_lacking > 1:
-            return f"request {request_id} got {num_tokens} of {num_lacking} tokens while prompts are held"
+    for row in step.rows:
+        if _has_prompt(*row[:5]):
+            return f"request {row[0]} got {row[1]} tokens of prompt while prompts are held back"
     return None
+
+
+@step_invariant(
+    "INV-BATCH-10",
+    Cost.CHEAP,
+    "With an interval, a step that computes a piece of a prompt, or admits somebody with more than one "
+    "token to compute, begins the interval, and no other does; but one in which a victim was in its prompt "
+    "may, by priority, since what it got may have been taken back.",
+    "The interval is counted from the last step with prompt in it.",
+    Schedule,
+)
+def _prompts_begin_the_interval(step: Step) -> str | None:
+    before, after = step.before, step.after
+    if before.config.local_prefill_interval == 1:
+        return None  # INV-COUNT-03
+    stays, begins = before.last_prefill_step, after.num_executed_steps
+    expected = {begins if any(_has_prompt(*row[:5]) for row in step.rows) else stays}
+    if before.config.policy is SchedulingPolicy.PRIORITY:
+        expected.update(begins for victim_id in step.victims if before.progress[victim_id].is_prefill_chunk)
+    if after.last_prefill_step in expected:
+        return None
+    return (
+        f"the last step with prompt is {after.last_prefill_step}, it was {stays}, this one is {begins}; "
+        f"the rows are {dict(step.output.num_scheduled_tokens)}, new are {step.admitted}"
+    )
+
+
+def _has_prompt(
+    _request_id: RequestId, num_tokens: int, request: Request, earlier: Progress, progress: Progress
+) -> bool:
+    """Tell whether a row is a piece of a prompt, or begins with more than one token to compute."""
+    if earlier.status is RequestStatus.RUNNING:
+        return earlier.is_prefill_chunk
+    start = progress.num_computed_tokens - num_tokens
+    return len(request.prompt_token_ids) + len(progress.output_token_ids) - start > 1
 
 
 def _last_position(step: Step, request: Request) -> int:
@@ -287,5 +319,6 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _rows_are_cut_for_a_reason,
     _nobody_is_passed_over,
     _held_prompts_wait,
+    _prompts_begin_the_interval,
 )
 """In the order in which they are checked."""

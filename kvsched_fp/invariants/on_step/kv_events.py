@@ -5,13 +5,17 @@ own. So a mirror has to count: a key is in the index while more was stored than 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
+from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.events import ResetPrefixCache, Schedule, Update
-from kvsched_fp.ids import BlockKey
+from kvsched_fp.ids import BlockHash, BlockKey
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.on_step.brought import outputs_told
 from kvsched_fp.invariants.pool_reading import blocks_under, named_keys
 from kvsched_fp.kvcache.kv_events import AllBlocksCleared, BlockStored, KVCacheEvent
+from kvsched_fp.request import Request
 
 
 @step_invariant(
@@ -101,6 +105,79 @@ def _unnamed_keys_stay(step: Step) -> str | None:
     return None
 
 
+@step_invariant(
+    "INV-EVENT-05",
+    Cost.FULL,
+    "Blocks that are told to be stored are those of one request of the step, and the event says what it "
+    "says: their tokens, the block before them, the adapter, the salt, and what their hashes look ahead "
+    "to.",
+    "A router names the prompts of its own by it.",
+    Schedule,
+    Update,
+)
+def _stored_as_its_owner_says(step: Step) -> str | None:
+    if not step.before.config.enable_kv_cache_events:
+        return None
+    new = _events_behind(step)[len(step.before.kv.pending_events) :]
+    stored = [event for event in new if isinstance(event, BlockStored)]
+    owners = list(_owners(step)) if stored else []
+    # The names of what a request was told with its end have gone with it.
+    may_be_gone = step.went_on or any(row[4] is None for row in step.rows)
+    for event in stored:
+        said = [it for it in (_as_told_by(owner, step.before.config, event) for owner in owners) if it]
+        if event not in said and (said or not may_be_gone):
+            return f"{event} is told; by the requests of the step, it is {said}"
+    return None
+
+
+class _Owner(NamedTuple):
+    """A request, as it was when its row was planned or came back."""
+
+    request: Request
+    known: tuple[int, ...]
+    hashes: tuple[BlockHash, ...]
+
+
+def _owners(step: Step) -> Iterator[_Owner]:
+    """Give the requests whose blocks may be stored; of one that stopped, the hashes from before."""
+    if isinstance(step.event, Schedule):
+        for request_id in (*step.output.num_scheduled_tokens, *step.victims):
+            request, progress = step.after.requests[request_id], step.after.progress[request_id]
+            known = (*request.prompt_token_ids, *progress.output_token_ids)
+            yield _Owner(request, known, progress.block_hashes)
+        return
+    told_ids = {output.request_id: output.new_token_ids for output in outputs_told(step)}
+    for request_id, _, request, earlier, progress, _ in step.rows:
+        if earlier is not None:
+            known = (*request.prompt_token_ids, *earlier.output_token_ids, *told_ids.get(request_id, ()))
+            has_stopped = progress is None or request_id in step.went_on
+            yield _Owner(request, known, (earlier if has_stopped else progress).block_hashes)
+
+
+def _as_told_by(owner: _Owner, config: SchedulerConfig, event: BlockStored) -> BlockStored | None:
+    """Give the event about the same blocks as a request would tell it; None if it has no such blocks."""
+    request, known, hashes = owner
+    size, lora, num_ahead = config.block_size, request.lora, config.num_hash_lookahead_tokens
+    start = hashes.index(event.block_hashes[0]) if event.block_hashes[0] in hashes else len(hashes)
+    end = start + len(event.block_hashes)
+    if hashes[start:end] != event.block_hashes:
+        return None
+    names = () if lora is None else (lora.name,)
+    salts = (request.cache_salt,) if request.cache_salt and start == 0 else ()
+    behind = tuple(known[(at + 1) * size :][:num_ahead] for at in range(start, end))
+    return BlockStored(
+        block_hashes=event.block_hashes,
+        parent_block_hash=hashes[start - 1] if start else None,
+        token_ids=known[start * size : end * size],
+        block_size=size,
+        extra_keys=((*names, *salts) or None, *[names or None] * (end - start - 1)),
+        group_index=event.group_index,
+        lora_id=None if lora is None else lora.lora_id,
+        lora_name=None if lora is None else lora.name,
+        lookahead_token_ids=behind if num_ahead else None,
+    )
+
+
 def _caches_late(step: Step) -> bool:
     """Tell whether tokens may be unknown when they are scheduled, so that an update caches their blocks."""
     return step.before.config.async_scheduling or step.before.config.num_spec_tokens > 0
@@ -133,5 +210,6 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _events_replay,
     _index_stays,
     _unnamed_keys_stay,
+    _stored_as_its_owner_says,
 )
 """In the order in which they are checked."""

@@ -1,7 +1,7 @@
 """Who loses its place in a planned step."""
 
 from kvsched_fp.config import Quirk, SchedulingPolicy
-from kvsched_fp.events import PauseState, Schedule
+from kvsched_fp.events import PauseState, Schedule, Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.on_step.batch import could_go_on
@@ -212,6 +212,32 @@ def _rank(state: SchedulerState, request_id: RequestId) -> tuple[int, float]:
     return (request.priority, request.arrival_time)
 
 
+@step_invariant(
+    "INV-PREEMPT-09",
+    Cost.CHEAP,
+    "What a victim has in flight is to be dropped exactly if blocks have to be delivered, or if a share of "
+    "it was to be dropped already. Neither a row nor its result changes what is to be dropped; but a "
+    "session that stops drops all.",
+    "Late output that is dropped is computed again; what is delivered is told once.",
+    Schedule,
+    Update,
+)
+def _late_output_is_dropped_for_a_reason(step: Step) -> str | None:
+    for request_id in step.victims:
+        due = step.before.config.requires_kv_delivery or _was_to_be_dropped(
+            step.before.progress[request_id]
+        )
+        if step.after.progress[request_id].drop_stale_output != due:
+            return f"victim {request_id} has late output to be dropped: {not due}; it should be: {due}"
+    for request_id, _, _, earlier, progress, _ in step.rows:
+        if progress is None or earlier is None:
+            continue
+        due = earlier.drop_stale_output or request_id in step.went_on
+        if progress.drop_stale_output != due:
+            return f"request {request_id} has late output to be dropped: {not due}; it should be: {due}"
+    return None
+
+
 INVARIANTS: tuple[StepInvariant, ...] = (
     _victims_ran,
     _survivors_keep_their_order,
@@ -221,5 +247,6 @@ INVARIANTS: tuple[StepInvariant, ...] = (
     _victims_make_room,
     _oldest_of_equals_stays,
     _nobody_waits_for_who_waits,
+    _late_output_is_dropped_for_a_reason,
 )
 """In the order in which they are checked."""

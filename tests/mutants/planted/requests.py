@@ -294,6 +294,14 @@ REQUESTS = (
         features=("sessions",),
     ),
     Mutant(
+        name="what was once to be dropped is for ever",
+        module=_RELEASE,
+        old="progress.drop_stale_output and progress.num_stale_output_tokens > 0  # [M-REL-04]",
+        new="progress.drop_stale_output",
+        stands_for="A mark outlives what it is about.",
+        killers=("INV-PREEMPT-09",),
+    ),
+    Mutant(
         name="the token that stopped a session stays",
         module=_SESSIONS,
         old="    num_kept = num_known_tokens(request, progress) - 1\n",

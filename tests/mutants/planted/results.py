@@ -323,7 +323,7 @@ RESULTS = (
         old="return Stop(RequestStatus.FINISHED_STOPPED, last_token_id)  # [U-STOP-03]",
         new="return Stop(RequestStatus.FINISHED_STOPPED, None)",
         stands_for="A client does not learn which stop token it was.",
-        killers=(COMPARISON,),
+        killers=("INV-STOP-02",),
     ),
     Mutant(
         name="repetition is looked for too early",
@@ -331,7 +331,57 @@ RESULTS = (
         old="        and len(output_token_ids) >= params.min_tokens  # [U-STOP-02]\n",
         new="",
         stands_for="An option of the request is overlooked.",
-        killers=(COMPARISON,),
+        killers=("INV-STOP-01",),
+    ),
+    Mutant(
+        name="one token too few",
+        module=_STOP,
+        old="len(output_token_ids) >= params.max_tokens:",
+        new="len(output_token_ids) >= params.max_tokens - 1:",
+        stands_for="Off by one at the limit of an output, on the side that nobody misses.",
+        killers=("INV-STOP-01",),
+    ),
+    Mutant(
+        name="the last position of the model is not used",
+        module=_STOP,
+        old="    if num_tokens >= max_model_len or len",
+        new="    if num_tokens >= max_model_len - 1 or len",
+        stands_for="Off by one at the limit of a sequence, on the side that nobody misses.",
+        killers=("INV-STOP-01",),
+    ),
+    Mutant(
+        name="the length comes first",
+        module=_STOP,
+        old="    if last_token_id == params.eos_token_id:\n",
+        new="    if len(output_token_ids) >= params.max_tokens:\n"
+        "        return Stop(RequestStatus.FINISHED_LENGTH_CAPPED, None)\n"
+        "    if last_token_id == params.eos_token_id:\n",
+        stands_for="Where two ends meet, the wrong one is told.",
+        killers=("INV-STOP-02",),
+    ),
+    Mutant(
+        name="repetition is not looked for",
+        module=_STOP,
+        old="        detection is not None\n",
+        new="        False\n",
+        stands_for="One of the ways of stopping is lost.",
+        killers=("INV-PROGRESS-06",),
+    ),
+    Mutant(
+        name="repetition is seen one token late",
+        module=_STOP,
+        old="        and has_repeating_tail(output_token_ids, detection)\n",
+        new="        and has_repeating_tail(output_token_ids[:-1], detection)\n",
+        stands_for="The check comes before the token that it is about.",
+        killers=("INV-PROGRESS-06", "INV-STOP-01"),
+    ),
+    Mutant(
+        name="what was found counts as created",
+        module=_TOKENS,
+        old="    num_created = max(num_cached - stats.num_local_cached_tokens, 0)\n",
+        new="    num_created = min(num_cached, stats.num_computed_tokens)\n",
+        stands_for="A client pays for what was in the cache.",
+        killers=("INV-FIGURE-03",),
     ),
     Mutant(
         name="a client gets what is another's",
@@ -374,7 +424,7 @@ RESULTS = (
         old="    results.kv.stats = _NO_LOOK_UPS\n",
         new="",
         stands_for="What was told is not forgotten.",
-        killers=(COMPARISON,),
+        killers=("INV-FIGURE-01",),
         where=lambda config: config.log_stats,
     ),
     Mutant(
@@ -410,7 +460,7 @@ RESULTS = (
         old="    RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.LENGTH,\n",
         new="    RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.STOP,\n",
         stands_for="A table has a wrong entry.",
-        killers=(COMPARISON,),
+        killers=("INV-STOP-02",),
     ),
 )
 """Of `update/`, and of the records that it makes."""

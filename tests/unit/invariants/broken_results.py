@@ -13,14 +13,17 @@ from kvsched_fp import (
     FinishRequests,
     PauseState,
     ResetPrefixCache,
+    SchedulerState,
     SetPauseState,
+    schedule,
 )
 from kvsched_fp.ids import BlockId, BlockKey, RequestId
 from kvsched_fp.invariants import Step
 from kvsched_fp.ordered import OrderedMap
+from kvsched_fp.outputs import PrefixCacheStats
 from kvsched_fp.progress import PrefillStats
 from kvsched_fp.queues import FCFSQueue, queue_entry
-from tests.unit.worlds import make_request
+from tests.unit.worlds import make_request, make_state
 
 from .good import (
     A,
@@ -29,6 +32,7 @@ from .good import (
     D,
     E,
     answer,
+    busy_config,
     busy_state,
     change,
     change_told,
@@ -150,6 +154,27 @@ def _told_an_end_that_is_none() -> Changed:
     return _told(A, finish_reason=FinishReason.STOP)
 
 
+def _behind_the_end() -> Changed:
+    sound = _answered()
+    token_id = _output_of(sound, A).new_token_ids[-1]
+    return _with_params(sound, stop_token_ids=frozenset({token_id}))
+
+
+def _another_end_first() -> Changed:
+    sound = run(_ending(), answer(_ending()))
+    return _with_params(sound, eos_token_id=_output_of(sound, A).new_token_ids[-1])
+
+
+def _ending() -> SchedulerState:
+    """Make a state in which `a` ends for its length with the step in flight."""
+    return schedule(make_state(busy_config(), make_request("a", 6, max_tokens=1)))[0]
+
+
+def _with_params(sound: Step, **changes: Any) -> Changed:
+    params = attrs.evolve(sound.before.requests[A].sampling_params, **changes)
+    return change(sound, before=with_request(sound.before, A, sampling_params=params))
+
+
 def _still_in_flight() -> Changed:
     sound = _answered()
     return change(sound, after=with_progress(sound.after, A, num_in_flight_tokens=1))
@@ -189,6 +214,20 @@ def _events_go_out_twice() -> Changed:
     pending = state.kv.pending_events
     assert pending
     return change(sound, after=with_kv(sound.after, pending_events=pending))
+
+
+def _look_up_not_counted() -> Changed:
+    stats = PrefixCacheStats(requests=1)
+    sound = _added()
+    return change(sound, after=with_kv(sound.after, prefix_cache_stats=stats))
+
+
+def _creation_not_told() -> Changed:
+    sound = run(_ending(), answer(_ending()))
+    output = _output_of(sound, A)
+    assert output.prefill_stats is not None
+    stats = attrs.evolve(output.prefill_stats, num_cache_creation_tokens=0)
+    return change_told(sound, 0, attrs.evolve(output, prefill_stats=stats))
 
 
 def _key_is_lost() -> Changed:
@@ -245,6 +284,10 @@ BROKEN_RESULTS: dict[str, Callable[[], Changed]] = {
     "INV-RESULT-09": _finished_set_not_told,
     "INV-RESULT-10": _wrong_figures,
     "INV-RESULT-11": _tells_without_an_update,
+    "INV-STOP-01": _behind_the_end,
+    "INV-STOP-02": _another_end_first,
+    "INV-FIGURE-01": _look_up_not_counted,
+    "INV-FIGURE-03": _creation_not_told,
     "INV-EVENT-01": _events_go_out_twice,
     "INV-EVENT-03": _key_is_lost,
     "INV-EVENT-04": _index_changes_in_silence,

@@ -20,6 +20,8 @@ from kvsched_fp import (
 from kvsched_fp.config import ALL_QUIRKS, Quirk
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.invariants import Step
+from kvsched_fp.kvcache.kv_events import BlockStored
+from kvsched_fp.progress import PrefillStats
 from kvsched_fp.queues import FCFSQueue, queue_entry
 from tests.unit.worlds import (
     make_config,
@@ -152,6 +154,11 @@ def _passed_over() -> Changed:
 def _prompt_that_is_not_held() -> Changed:
     sound = _sound()
     return change(sound, event=Schedule(throttle_prefills=True))
+
+
+def _prompt_that_does_not_count() -> Changed:
+    sound = run(make_state(make_config(prefill_schedule_interval=2), make_request("a", 6)), Schedule())
+    return change(sound, after=attrs.evolve(sound.after, last_prefill_step=sound.before.last_prefill_step))
 
 
 def _row_described_twice() -> Changed:
@@ -298,6 +305,11 @@ def _waiting_for_who_waits() -> Changed:
     return change(sound, before=before, after=after)
 
 
+def _late_output_dropped_for_nothing() -> Changed:
+    sound = _preempting()
+    return change(sound, after=with_progress(sound.after, B, drop_stale_output=True))
+
+
 def _blocks_given_back_for_nobody() -> Changed:
     return _with_config(run(_two_sessions_with_input(quirks=()), Schedule()), quirks=ALL_QUIRKS)
 
@@ -321,6 +333,19 @@ def _events_that_do_not_replay() -> Changed:
     return change(sound, after=with_kv(sound.after, pending_events=sound.before.kv.pending_events))
 
 
+def _stored_with_other_tokens() -> Changed:
+    sound = _sound()
+    *events, last = sound.after.kv.pending_events
+    assert isinstance(last, BlockStored)
+    changed = attrs.evolve(last, token_ids=last.token_ids[::-1])
+    return change(sound, after=with_kv(sound.after, pending_events=(*events, changed)))
+
+
+def _prefill_not_noted() -> Changed:
+    sound = _sound()
+    return change(sound, after=with_progress(sound.after, D, prefill_stats=PrefillStats()))
+
+
 BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-STEP-01": _gives_nothing,
     "INV-STEP-02": _does_not_count,
@@ -339,6 +364,7 @@ BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-BATCH-07": _row_cut_for_nothing,
     "INV-BATCH-08": _passed_over,
     "INV-BATCH-09": _prompt_that_is_not_held,
+    "INV-BATCH-10": _prompt_that_does_not_count,
     "INV-ROW-01": _row_described_twice,
     "INV-ROW-02": _wrong_number_of_output_tokens,
     "INV-ROW-03": _block_that_is_not_in_the_table,
@@ -362,8 +388,11 @@ BROKEN_SCHEDULES: dict[str, Callable[[], Changed]] = {
     "INV-PREEMPT-06": _victims_for_nobody,
     "INV-PREEMPT-07": _equals_that_take_turns,
     "INV-PREEMPT-08": _waiting_for_who_waits,
+    "INV-PREEMPT-09": _late_output_dropped_for_nothing,
     "INV-HOLD-01": _blocks_given_back_for_nobody,
     "INV-HOLD-02": _two_that_wait_for_each_other,
+    "INV-FIGURE-02": _prefill_not_noted,
     "INV-EVENT-02": _events_that_do_not_replay,
+    "INV-EVENT-05": _stored_with_other_tokens,
 }
 """Invariant id -> how to make the step."""

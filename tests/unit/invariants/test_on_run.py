@@ -1,6 +1,7 @@
 """The invariants of a run."""
 
 import pickle
+from collections.abc import Sequence
 
 import attrs
 import pytest
@@ -30,6 +31,7 @@ from kvsched_fp.invariants import (
 )
 from kvsched_fp.invariants.evidence import Stumble
 from kvsched_fp.machine import step as apply_event
+from kvsched_fp.request import LoRA
 from tests.unit.walks import CONFIGS, KINDS, Walk, walk
 from tests.unit.worlds import make_config, make_request, make_state
 
@@ -137,13 +139,36 @@ def test_an_id_that_is_used_again_has_a_turn_of_its_own() -> None:
         Schedule(),
     ]
 
+    assert ("b",) == _checked(config, events).running
+
+
+def test_an_id_that_is_used_again_is_in_the_line_of_its_own_adapter() -> None:
+    """The second request of that id needs an adapter for which there is no room; others pass it by."""
+    config = make_config(policy=SchedulingPolicy.PRIORITY, max_loras=1)
+    one, two = LoRA("one", 1), LoRA("two", 2)
+    first, again = make_request("a", lora=one), make_request("a", lora=two)
+    events: list[Event] = [
+        AddRequest(make_request("c", priority=-1, lora=one)),
+        AddRequest(make_request("d", priority=-1, lora=one)),
+        Schedule(),
+        AddRequest(first),
+        FinishRequests([first.request_id]),
+        AddRequest(again),
+        AddRequest(make_request("b", priority=1, lora=one)),
+        Schedule(),
+    ]
+
+    assert ("c", "d", "b") == _checked(config, events).running
+
+
+def _checked(config: SchedulerConfig, events: Sequence[Event]) -> SchedulerState:
+    """Send events and check each; give the state behind them."""
     after, checker = initial_state(config), RunChecker(initial_state(config))
     for event in events:
         before = after
         after, outcome = apply_event(before, event)
         checker.check(before, event, after, outcome)
-
-    assert ("b",) == after.running
+    return after
 
 
 def test_two_runs_have_nothing_in_common() -> None:
