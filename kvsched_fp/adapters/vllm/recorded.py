@@ -95,8 +95,8 @@ def read_events(events: Iterable[Any], time: float | None = None) -> tuple[Reque
     """Read what happened to a request.
 
     The reference reads the clock once for every session that an update lets go on; here an update has one
-    `time`, the first of them. Where that clock runs on, `time` is when the update began. None, and 0.0 of an
-    update that read no clock, leave the events as they are.
+    `time`, the first of them. Where that clock runs on, `time` is when the update began. None, and 0.0 of
+    an update that read no clock, leave the events as they are.
     """
     read: tuple[RequestEvent, ...] = tuple(map(REQUEST_EVENT.to_ours, events))
     if not time:

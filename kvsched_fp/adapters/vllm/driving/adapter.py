@@ -96,7 +96,8 @@ class VllmAdapter(Adapter):
         kind = self._kind if isinstance(self._kind, type) else self._kind(config)
         _check_kind(kind)
         self._clock.now = 0.0
-        with self._clock.shown(kind):
+        self._clock.reach(kind)
+        with self._clock.shown():
             self.scheduler: Any = build_scheduler(config, kind)
         self._config = config
         self._hasher = make_named_hasher(config)
@@ -111,7 +112,7 @@ class VllmAdapter(Adapter):
     def happen(self, event: Event) -> Told:
         """Make the call of the event, and read what it gave."""
         self._clock.now = getattr(event, "time", 0.0)
-        with self._clock.shown(type(self.scheduler)):
+        with self._clock.shown():
             answer = self._call(event)
         if isinstance(event, Schedule) and (unmodelled := first_unmodelled(answer)) is not None:
             name, value = unmodelled

@@ -1,16 +1,19 @@
 """A clock that a driver sets, in place of the one that a scheduler reads."""
 
-import functools
 import inspect
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 Namespace: TypeAlias = dict[str, Any]
 """Where a module, or a function of it, finds its globals."""
+Reading: TypeAlias = Callable[[], Any]
+"""A function that reads a clock."""
+Place: TypeAlias = tuple[Namespace, str, Reading]
+"""Where a reading is found, and under which name."""
 
 
 class Clock:
@@ -18,6 +21,9 @@ class Clock:
 
     now = 0.0
     """In seconds."""
+
+    def __init__(self) -> None:
+        self._places: list[Place] = list(_IN_MODULE)
 
     def monotonic(self) -> float:
         """Give the time."""
@@ -31,37 +37,38 @@ class Clock:
 
     time_ns = monotonic_ns
 
+    def reach(self, kind: type[Any]) -> None:
+        """Be shown, too, to what has imported a reading by its name where a class and its bases are defined."""
+        self._places = [*_IN_MODULE, *_imported_by_name(kind)]
+
     @contextmanager
-    def shown(self, kind: type[Any] = object) -> Iterator[None]:
+    def shown(self) -> Iterator[None]:
         """Let this thread look at this clock, and no other thread.
 
-        It is shown to whatever reads `time.monotonic()`, `time.time()`, or these in nanoseconds; and where
-        the class `kind` and its bases are defined, to what has imported one of these functions by its name.
+        It is shown to whatever reads `time.monotonic()`, `time.time()`, or these in nanoseconds.
         """
         stand_ins = {real: _for_this_thread(getattr(self, real.__name__), real) for real in _READINGS}
-        places = [(vars(time), real.__name__, real) for real in _READINGS] + _imported_by_name(kind)
-        for namespace, name, real in places:
+        for namespace, name, real in self._places:
             namespace[name] = stand_ins[real]
         try:
             yield
         finally:
-            for namespace, name, real in places:
+            for namespace, name, real in self._places:
                 namespace[name] = real
 
 
-_READINGS: tuple[Callable[[], Any], ...] = (time.monotonic, time.time, time.monotonic_ns, time.time_ns)
+_READINGS: tuple[Reading, ...] = (time.monotonic, time.time, time.monotonic_ns, time.time_ns)
+_IN_MODULE: tuple[Place, ...] = tuple((vars(time), real.__name__, real) for real in _READINGS)
 
 
-def _for_this_thread(shown: Callable[[], Any], real: Callable[[], Any]) -> Callable[[], Any]:
+def _for_this_thread(shown: Reading, real: Reading) -> Reading:
     """Read one clock in this thread, and the real one in all others: they wait with time limits."""
     here = threading.get_ident()
     return lambda: shown() if threading.get_ident() == here else real()
 
 
-@functools.lru_cache(maxsize=16)  # it is asked at every event
-def _imported_by_name(kind: Hashable) -> list[tuple[Namespace, str, Callable[[], Any]]]:
+def _imported_by_name(kind: type[Any]) -> list[Place]:
     """List where the modules of a class and its bases, and their functions, know a reading by a name."""
-    assert isinstance(kind, type)
     return [
         (namespace, name, value)
         for namespace in _namespaces(kind)
