@@ -26,7 +26,7 @@ _PATH = Path("trace")
 
 
 class Duel:
-    """One run. Starts the scheduler under test; raises what that raises."""
+    """One run, which `start` begins."""
 
     def __init__(self, adapter: Adapter, config: SchedulerConfig) -> None:
         self.state: SchedulerState = initial_state(config)
@@ -34,7 +34,14 @@ class Duel:
         """What happened so far; `record` is what the scheduler under test said."""
         self._adapter = adapter
         self._comparer = Comparer(config.block_hasher)
-        adapter.start(config)
+
+    def start(self) -> Parting | None:
+        """Start the scheduler under test; tell what it raised, if it did."""
+        try:
+            self._adapter.start(self.state.config)
+        except Exception as error:  # whatever it raises, it should not have
+            return Parting(self.state.config, (), _name(error))
+        return None
 
     def play(self, event: Event) -> Parting | None:
         """Let both do `event`; tell where they part, if they do.
@@ -50,7 +57,7 @@ class Duel:
             told = self._adapter.happen(event)
             view = self._adapter.view()
         except Exception as error:  # whatever it raises, it should not have
-            failure = f"{type(error).__name__}: {error}"
+            failure = _name(error)
         number = len(self.played) + 1
         replayed = Replayed(number, _record(event, told, number), before, self.state, outcome, None)
         if failure is None:
@@ -68,14 +75,20 @@ class Duel:
         self._adapter.stop()
 
 
+def _name(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _record(event: Event, told: Told, number: int) -> TraceRecord:
     line = Line(_PATH, number + 1, write_record(event, told), TraceError)
     return TraceRecord(line, event, f"{write_told(told)}}}")
 
 
 def play(adapter: Adapter, config: SchedulerConfig, events: Iterable[Event]) -> Parting | None:
-    """Let both do all events, up to where they part. Raises as `Duel` and `Duel.play` do."""
+    """Let both do all events, up to where they part. Raises as `Duel.play` does."""
     duel = Duel(adapter, config)
+    if (parting := duel.start()) is not None:
+        return parting
     try:
         for event in events:
             parting = duel.play(event)

@@ -38,7 +38,7 @@ class Clock:
     time_ns = monotonic_ns
 
     def reach(self, kind: type[Any]) -> None:
-        """Be shown, too, to what has imported a reading by its name where a class and its bases are defined."""
+        """Be shown, too, to what has imported a reading by its name, around a class and its bases."""
         self._places = [*_IN_MODULE, *_imported_by_name(kind)]
 
     @contextmanager
