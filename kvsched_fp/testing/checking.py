@@ -111,6 +111,6 @@ def _search(batch: type[SchedulerMachine], settings: Settings) -> Parting | None
 
 def _is_of_parting(error: Exception) -> bool:
     """Tell whether an error is a parting, or says that a run with one went another way the second time."""
-    if isinstance(error, ExceptionGroup):
+    if isinstance(error, ExceptionGroup) and not isinstance(error, Flaky):
         return error.subgroup(SchedulersDiffer) is not None
     return True
