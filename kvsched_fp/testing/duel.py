@@ -70,9 +70,13 @@ class Duel:
             return None
         return Parting(self.state.config, tuple(self.played), failure, is_in_view=is_in_view)
 
-    def stop(self) -> None:
-        """End the run."""
-        self._adapter.stop()
+    def stop(self) -> Parting | None:
+        """End the run; tell what the scheduler under test raised, if it did."""
+        try:
+            self._adapter.stop()
+        except Exception as error:  # as above
+            return Parting(self.state.config, tuple(self.played), f"{_name(error)} (when it was stopped)")
+        return None
 
 
 def _name(error: Exception) -> str:
@@ -93,7 +97,7 @@ def play(adapter: Adapter, config: SchedulerConfig, events: Iterable[Event]) -> 
         for event in events:
             parting = duel.play(event)
             if parting is not None:
-                return parting
+                break
     finally:
-        duel.stop()
-    return None
+        stopping = duel.stop()
+    return parting or stopping

@@ -145,5 +145,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self._apply(way_out)
             target(self._most_used, label="share of the pool in use")
             target(float(self._num_preemptions), label="steps that preempted")
-        finally:
+        except BaseException:
             self._duel.stop()
+            raise
+        self._tell(self._duel.stop())

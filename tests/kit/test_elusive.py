@@ -146,6 +146,23 @@ def test_a_start_that_fails(tmp_path: Path) -> None:
     assert 0 == verdict.num_events
 
 
+class DoesNotStop(PureAdapter):
+    """A scheduler that cannot be stopped with two requests."""
+
+    def stop(self) -> None:
+        """Fail, or do nothing."""
+        if len(self.state.requests) == 2:
+            raise ValueError("busy")
+
+
+def test_a_stop_that_fails() -> None:
+    """It is told with a small history, at whose end the scheduler was stopped."""
+    error = find(DoesNotStop())
+
+    assert "raised ValueError: busy (when it was stopped)" == error.parting.where
+    assert 2 == len(error.parting.played)
+
+
 def test_another_fault_is_not_made_a_failing_start() -> None:
     """A history stays one while it is made small, though no smaller configuration starts."""
     config = SchedulerConfig(
