@@ -6,7 +6,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from kvsched_fp.cli.explore_report import ExploreReport, exit_code_of_report, format_json, print_report
+from kvsched_fp.cli.explore_report import (
+    ExploreReport,
+    exit_code_of_report,
+    format_json,
+    is_cut,
+    print_report,
+    tell_ending,
+)
 from kvsched_fp.cli.failures import EXIT_INTERRUPTED
 from kvsched_fp.cli.interrupt import catch_interrupt, interrupts_held_back
 from kvsched_fp.cli.options import option
@@ -43,8 +50,9 @@ Goals:
 {_GOALS}
 
 \b
-Exit codes: 0 nothing wrong; 1 something is wrong, or a goal was not reached in a world that was explored in
-full; 2 the input was wrong; 130 interrupted.
+Exit codes: 0 nothing wrong in what was explored, also where --depth, --max-states or --memory ended the
+search, which is told; 1 something is wrong, or a goal was not reached in a world that was explored in full;
+2 the input was wrong; 130 interrupted.
 """
 
 
@@ -113,7 +121,11 @@ full; 2 the input was wrong; 130 interrupted.
     help="Write the counterexample as a trace, if there is one.",
 )
 @option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@option("--quiet", is_flag=True, help="No progress; print nothing but what is wrong.")
+@option(
+    "--quiet",
+    is_flag=True,
+    help="No progress; print nothing but what is wrong, and that a limit ended the search.",
+)
 @click.pass_context
 def explore_command(
     ctx: click.Context,
@@ -161,6 +173,8 @@ def explore_command(
         click.echo(format_json(report))
     else:
         print_report(report, Console(), trace=trace, quiet=quiet)
+        if quiet and is_cut(report):
+            click.echo(f"{report.exploration.world.name}: {tell_ending(report)}", err=True)
     if report.exploration.ending is Ending.INTERRUPTED:
         ctx.exit(EXIT_INTERRUPTED)
     ctx.exit(exit_code_of_report(report))

@@ -34,6 +34,11 @@ def exit_code_of_report(report: ExploreReport) -> int:
     return EXIT_FAULT if exploration.counterexample is not None or misses else 0
 
 
+def is_cut(report: ExploreReport) -> bool:
+    """Tell whether a limit ended the search, so that what was not explored may be wrong."""
+    return report.exploration.ending in {Ending.DEPTH_LIMIT, Ending.STATE_LIMIT, Ending.MEMORY_LIMIT}
+
+
 def tell_ending(report: ExploreReport) -> str:
     """Say what was explored, and what was not."""
     found, limits = report.exploration, report.limits

@@ -1,6 +1,7 @@
 """`kvsched-fp run`: play a request trace through the state machine."""
 
 import itertools
+import json
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 from rich.console import Console
 
 from kvsched_fp.cli.checks import Checker, CheckMode
-from kvsched_fp.cli.config_source import read_config
+from kvsched_fp.cli.config_source import parse_assignment, read_config
 from kvsched_fp.cli.failures import EXIT_INTERRUPTED
 from kvsched_fp.cli.interrupt import InterruptFlag, catch_interrupt
 from kvsched_fp.cli.options import check_mode, check_options, option
@@ -177,7 +178,7 @@ def run(
     options = RunOptions(
         workload=workload,
         config_file=config,
-        assignments=(*_assignments_of_features(is_async, num_stages, num_drafts), *assignments),
+        assignments=_with_features(assignments, is_async, num_stages, num_drafts),
         workload_format=None if format_name is None else WorkloadFormat(format_name),
         limit=limit,
         step_cost=StepCost(base=step_cost_base, per_token=step_cost_per_token, engine=step_cost_engine),
@@ -193,6 +194,27 @@ def run(
     show_report(report, options)
     if report.interrupted:
         ctx.exit(EXIT_INTERRUPTED)
+
+
+def _with_features(
+    assignments: tuple[str, ...], is_async: bool, num_stages: int | None, num_drafts: int | None
+) -> tuple[str, ...]:
+    """Put what the options for single features say in front of the assignments.
+
+    Raises `InvalidInputError` for an assignment that says something else than such an option. What goes
+    with the feature may be assigned.
+    """
+    features = {
+        "async_scheduling": ("--async", True if is_async else None),
+        "pipeline_parallel_size": ("--pp", num_stages),
+        "num_spec_tokens": ("--spec", num_drafts),
+    }
+    for key, value in map(parse_assignment, assignments):
+        option_name, chosen = features.get(key, ("", None))
+        if chosen is not None and value != chosen:
+            allowed = f"{json.dumps(chosen)}, as {option_name} says"
+            raise InvalidInputError(f"--set {key}", value, allowed)
+    return (*_assignments_of_features(is_async, num_stages, num_drafts), *assignments)
 
 
 def _assignments_of_features(

@@ -55,7 +55,10 @@ class WorldOptions:
 
 
 def make_world(preset: World, options: WorldOptions) -> World:
-    """Change a preset. Raises `InvalidInputError` for what makes no world."""
+    """Change a preset. Raises `InvalidInputError` for what makes no world, or contradicts itself."""
+    for name in options.added:
+        if name in options.removed:
+            raise InvalidInputError("--with", name, f"nothing that --without {name} takes away")
     changes: dict[str, Any] = {}
     if options.config_file is not None or options.assignments:
         changes["config"] = read_config(options.config_file, options.assignments, preset.config)
@@ -101,6 +104,8 @@ def _read_kind(text: str, name: str) -> RequestKind:
             is_allowed, allowed = type(value) is int, "an integer"
         if not is_allowed:
             raise InvalidInputError(f"--request {key}", value, allowed)
+        if _KEYS[key] in fields:
+            raise InvalidInputError("--request", text, f"one value for {key}")
         fields[_KEYS[key]] = value
     if "num_prompt_tokens" not in fields:
         raise InvalidInputError("--request", text, "with prompt=N, the tokens of the prompt")

@@ -6,13 +6,15 @@ from typing import Any
 from unittest import TestCase
 
 from hypothesis import seed
+from hypothesis import settings as Settings  # noqa: N812  a class in all but its name
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.features import features_named
 from kvsched_fp.testing.live_judge import MAX_SECONDS, shrink_parting
 from kvsched_fp.testing.machine import SchedulerMachine, Tally
-from kvsched_fp.testing.parting import SchedulersDiffer
+from kvsched_fp.testing.parting import Parting, SchedulersDiffer
 from kvsched_fp.testing.profiles import Profile, choose_profile
 from kvsched_fp.testing.reporting import report
 
@@ -39,6 +41,7 @@ def scheduler_machine(
     values: dict[str, Any] = {
         "adapter": adapter,
         "tally": Tally(),
+        "partings": [],
         "trace_dir": None if trace_dir is None else Path(trace_dir),
         "__doc__": f"{name}, event by event beside the machine of kvsched_fp.",
     }
@@ -76,7 +79,8 @@ def run_machine(
     """Run a state machine for as long as a profile says, batch by batch.
 
     The first difference is made small by `kvsched_fp.trace.shrink`, which knows what events and
-    configurations mean, for at most `max_seconds`. Raises `SchedulersDiffer`.
+    configurations mean, for at most `max_seconds`. Raises `SchedulersDiffer`, also for a difference that
+    does not come again.
     """
     chosen = choose_profile(profile)
     for number, settings in zip(count(), chosen.batches(), strict=False):
@@ -84,8 +88,29 @@ def run_machine(
         batch = type(machine.__name__, (machine,), {"__doc__": machine.__doc__})
         if chosen.is_repeatable:
             batch = seed(number)(batch)
-        try:
-            run_state_machine_as_test(batch, settings=settings)
-        except SchedulersDiffer as error:
-            small = shrink_parting(machine.adapter, error.parting, max_seconds)
+        machine.partings.clear()
+        parting = _search(batch, settings)
+        if parting is not None:
+            small = shrink_parting(machine.adapter, parting, max_seconds)
             raise report(small, machine.trace_dir, machine.__name__) from None
+
+
+def _search(batch: type[SchedulerMachine], settings: Settings) -> Parting | None:
+    """Run a batch; give the first parting that it found.
+
+    Hypothesis plays a run again in which something was found. If that goes another way, it tells what came
+    the second time, or complains of the test.
+    """
+    try:
+        run_state_machine_as_test(batch, settings=settings)
+    except (SchedulersDiffer, Flaky, ExceptionGroup) as error:
+        if not batch.partings or not _is_of_parting(error):
+            raise
+    return batch.partings[0] if batch.partings else None
+
+
+def _is_of_parting(error: Exception) -> bool:
+    """Tell whether an error is a parting, or says that a run with one went another way the second time."""
+    if isinstance(error, ExceptionGroup) and not isinstance(error, Flaky):
+        return error.subgroup(SchedulersDiffer) is not None
+    return True

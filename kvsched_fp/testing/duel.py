@@ -26,7 +26,7 @@ _PATH = Path("trace")
 
 
 class Duel:
-    """One run. Starts the scheduler under test; raises what that raises."""
+    """One run, which `start` begins."""
 
     def __init__(self, adapter: Adapter, config: SchedulerConfig) -> None:
         self.state: SchedulerState = initial_state(config)
@@ -34,7 +34,14 @@ class Duel:
         """What happened so far; `record` is what the scheduler under test said."""
         self._adapter = adapter
         self._comparer = Comparer(config.block_hasher)
-        adapter.start(config)
+
+    def start(self) -> Parting | None:
+        """Start the scheduler under test; tell what it raised, if it did."""
+        try:
+            self._adapter.start(self.state.config)
+        except Exception as error:  # whatever it raises, it should not have
+            return Parting(self.state.config, (), _name(error))
+        return None
 
     def play(self, event: Event) -> Parting | None:
         """Let both do `event`; tell where they part, if they do.
@@ -50,7 +57,7 @@ class Duel:
             told = self._adapter.happen(event)
             view = self._adapter.view()
         except Exception as error:  # whatever it raises, it should not have
-            failure = f"{type(error).__name__}: {error}"
+            failure = _name(error)
         number = len(self.played) + 1
         replayed = Replayed(number, _record(event, told, number), before, self.state, outcome, None)
         if failure is None:
@@ -63,9 +70,17 @@ class Duel:
             return None
         return Parting(self.state.config, tuple(self.played), failure, is_in_view=is_in_view)
 
-    def stop(self) -> None:
-        """End the run."""
-        self._adapter.stop()
+    def stop(self) -> Parting | None:
+        """End the run; tell what the scheduler under test raised, if it did."""
+        try:
+            self._adapter.stop()
+        except Exception as error:  # as above
+            return Parting(self.state.config, tuple(self.played), f"{_name(error)} (when it was stopped)")
+        return None
+
+
+def _name(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _record(event: Event, told: Told, number: int) -> TraceRecord:
@@ -74,13 +89,15 @@ def _record(event: Event, told: Told, number: int) -> TraceRecord:
 
 
 def play(adapter: Adapter, config: SchedulerConfig, events: Iterable[Event]) -> Parting | None:
-    """Let both do all events, up to where they part. Raises as `Duel` and `Duel.play` do."""
+    """Let both do all events, up to where they part. Raises as `Duel.play` does."""
     duel = Duel(adapter, config)
+    if (parting := duel.start()) is not None:
+        return parting
     try:
         for event in events:
             parting = duel.play(event)
             if parting is not None:
-                return parting
+                break
     finally:
-        duel.stop()
-    return None
+        stopping = duel.stop()
+    return parting or stopping

@@ -29,11 +29,13 @@ MAX_SECONDS = 30.0
 
 
 def shrink_parting(adapter: Adapter, parting: Parting, max_seconds: float = MAX_SECONDS) -> Parting:
-    """Make the history of a parting small; give it back if it does not part again.
+    """Make the history of a parting small; give it back, as elusive, if it does not part again.
 
-    After `max_seconds`, it is as small as it is by then.
+    After `max_seconds`, it is as small as it is by then. A scheduler that fails to start is given another
+    configuration that it fails to start with, and no other history is.
     """
-    judge_of = make_judges(adapter, time.monotonic() + max_seconds)
+    deadline = time.monotonic() + max_seconds
+    judge_of = make_judges(adapter, deadline, is_of_start=not parting.played)
     shrunk = shrink(
         parting.config,
         parting.events,
@@ -41,15 +43,17 @@ def shrink_parting(adapter: Adapter, parting: Parting, max_seconds: float = MAX_
         judge_of=judge_of,
         make_fit=lambda: EngineFit(features_named(adapter.features)),
     )
-    if shrunk is None:
-        return parting
-    return play(adapter, shrunk.config, shrunk.events) or parting
+    last = parting if shrunk is None else shrunk
+    return play(adapter, last.config, last.events) or attrs.evolve(parting, is_elusive=True)
 
 
-def make_judges(adapter: Adapter, deadline: float = math.inf) -> Callable[[SchedulerConfig], Judge]:
+def make_judges(
+    adapter: Adapter, deadline: float = math.inf, *, is_of_start: bool = False
+) -> Callable[[SchedulerConfig], Judge]:
     """Give what makes the judge of histories under a configuration.
 
-    Behind the `deadline`, on the clock `time.monotonic`, no history is found to part.
+    Behind the `deadline`, on the clock `time.monotonic`, no history is found to part. `is_of_start` says
+    whether the scheduler is to fail when it is started; else that would be another fault, and no parting.
     """
     allowed = features_named(adapter.features)
 
@@ -64,7 +68,9 @@ def make_judges(adapter: Adapter, deadline: float = math.inf) -> Callable[[Sched
                 parting = play(adapter, config, events)
             except InvalidInputError:
                 return None
-            return None if parting is None else len(parting.played)
+            if parting is None or is_of_start == bool(parting.played):
+                return None
+            return len(parting.played)
 
         return judge
 

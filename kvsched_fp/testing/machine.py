@@ -14,6 +14,7 @@ from kvsched_fp.events import AddRequest, Event, Schedule
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.duel import Duel
 from kvsched_fp.testing.features import Feature
+from kvsched_fp.testing.parting import Parting
 from kvsched_fp.testing.reporting import report
 from kvsched_fp.testing.strategies.events import Outside
 from kvsched_fp.testing.strategies.plays import Play, plays
@@ -50,6 +51,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     """Where the trace of a difference goes."""
     tally: ClassVar[Tally]
     """What was compared so far."""
+    partings: ClassVar[list[Parting]]
+    """What was found so far, as it was played."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +70,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         most = max(world.max_in_flight, config.pipeline_parallel_size + int(config.async_scheduling))
         world = attrs.evolve(world, config=config, max_in_flight=most)
         self._outside = Outside(world)
-        self._duel = Duel(self.adapter, config)
+        duel = Duel(self.adapter, config)
+        self._tell(duel.start())
+        self._duel = duel
         self.tally.num_runs += 1
         for _ in range(data.draw(st.integers(1, 3), label="requests at once")):
             self._apply(data.draw(self._outside.events_of(AddRequest, self._duel.state), label="event"))
@@ -103,13 +108,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self._is_whole = False
         while pending is not None:
             before = self._duel.state
-            parting = self._duel.play(pending)
-            if parting is not None:
-                raise report(parting, self.trace_dir, type(self).__name__)
+            self._tell(self._duel.play(pending))
             self._outside.observe(before, pending, self._duel.state)
             self._watch()
             pending = self._outside.take_due()
         self._is_whole = True
+
+    def _tell(self, parting: Parting | None) -> None:
+        """Raise a parting, if there is one, and keep it: it may not come again."""
+        if parting is not None:
+            self.partings.append(parting)
+            raise report(parting, self.trace_dir, type(self).__name__)
 
     def _watch(self) -> None:
         """Tell Hypothesis what came up, and keep what it is to aim for."""
@@ -136,5 +145,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self._apply(way_out)
             target(self._most_used, label="share of the pool in use")
             target(float(self._num_preemptions), label="steps that preempted")
-        finally:
+        except BaseException:
             self._duel.stop()
+            raise
+        self._tell(self._duel.stop())

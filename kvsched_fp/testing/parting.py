@@ -18,11 +18,16 @@ class Parting:
     config: SchedulerConfig
     """The configuration of the run."""
     played: tuple[Replayed, ...]
-    """What happened; in the last, `difference` says where, unless there was a `failure`."""
+    """What happened; in the last, `difference` says where, unless there was a `failure`.
+
+    Nothing, if the scheduler under test failed to start.
+    """
     failure: str | None
-    """What the scheduler under test raised at the last event."""
+    """What the scheduler under test raised at the last event, or when it was started."""
     is_in_view: bool = False
     """Whether the outcomes agree, and only what is seen of the states differs."""
+    is_elusive: bool = False
+    """Whether the same events, played once more, did not part."""
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -32,6 +37,8 @@ class Parting:
     @property
     def where(self) -> str:
         """Say in a word where they parted: the path of the field, or what was raised."""
+        if not self.played:
+            return f"failed to start: {self.failure}"
         difference = self.played[-1].difference
         if difference is None:
             return f"raised {self.failure}"
@@ -40,7 +47,7 @@ class Parting:
     @property
     def divergence(self) -> Divergence | None:
         """Say it as `kvsched-fp check` does; None if the scheduler under test failed."""
-        if self.played[-1].difference is None:
+        if not self.played or self.played[-1].difference is None:
             return None
         last = self.played[-NUM_LAST_EVENTS:]
         texts = tuple(describe(replayed.number, replayed.event, replayed.outcome) for replayed in last)

@@ -24,7 +24,7 @@ _PATIENCE = 2.0
 
 
 class LineProcess:
-    """A running process. Every error ends it."""
+    """A running process. Every error ends it, with the processes of its group, which it has started."""
 
     def __init__(
         self, command: Sequence[str], *, directory: Path | None, max_line_bytes: int, timeout: float
@@ -32,6 +32,7 @@ class LineProcess:
         """Start it. `timeout` is in seconds. Raises `AdapterError` if it cannot be started."""
         self._max_line_bytes, self._timeout = max_line_bytes, timeout
         self._unread = b""
+        self._is_group_ended = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
         try:
             self._process = subprocess.Popen(
@@ -60,7 +61,7 @@ class LineProcess:
         """
         self._take_unasked()
         if self._unread:
-            raise self._fail(f"wrote {shorten(self._unread)} that nobody had asked for")
+            raise self.fail(f"wrote {shorten(self._unread)} that nobody had asked for")
         deadline = time.monotonic() + self._timeout
         self._send(f"{line}\n".encode(), deadline)
         while b"\n" not in self._unread:
@@ -68,14 +69,14 @@ class LineProcess:
             self._wait(self._output, selectors.EVENT_READ, deadline)
             chunk = os.read(self._output, _CHUNK_BYTES)
             if not chunk:
-                raise self._fail(self._how_it_died())
+                raise self.fail(self._how_it_died())
             self._unread += chunk
         answer, _, self._unread = self._unread.partition(b"\n")
         self._refuse_long_line(answer)
         try:
             return answer.decode("utf-8")
         except UnicodeDecodeError:
-            raise self._fail(f"answered {shorten(answer)}, which is not UTF-8") from None
+            raise self.fail(f"answered {shorten(answer)}, which is not UTF-8") from None
 
     def _take_unasked(self) -> None:
         """Read what is there before anything was asked; where nothing can come, the asking says why."""
@@ -84,7 +85,7 @@ class LineProcess:
 
     def _refuse_long_line(self, line: bytes) -> None:
         if len(line) > self._max_line_bytes:
-            raise self._fail(f"answered a line of more than {self._max_line_bytes} bytes")
+            raise self.fail(f"answered a line of more than {self._max_line_bytes} bytes")
 
     def _send(self, data: bytes, deadline: float) -> None:
         while data:
@@ -94,7 +95,7 @@ class LineProcess:
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                raise self._fail(self._how_it_died()) from None
+                raise self.fail(self._how_it_died()) from None
 
     def _wait(self, descriptor: int, what: int, deadline: float) -> None:
         left = deadline - time.monotonic()
@@ -102,7 +103,7 @@ class LineProcess:
             selector.register(descriptor, what)
             if left <= 0 or not selector.select(left):
                 verb = "answer" if what == selectors.EVENT_READ else "read its input"
-                raise self._fail(f"did not {verb} within {self._timeout:g} s")
+                raise self.fail(f"did not {verb} within {self._timeout:g} s")
 
     def _how_it_died(self) -> str:
         try:
@@ -113,7 +114,7 @@ class LineProcess:
             return f"was killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
-    def _fail(self, what: str) -> AdapterError:
+    def fail(self, what: str) -> AdapterError:
         """End the process, and make the error that says what it did."""
         self.kill()
         self._errors.seek(0, os.SEEK_END)
@@ -127,18 +128,20 @@ class LineProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it, with the processes that it has started."""
-        if self._process.poll() is None:
+        """End it, with the processes that it has started, also if it has ended by itself."""
+        if self._is_group_ended:
+            return  # its number may be that of another group by now
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter where all are zombies
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._is_group_ended = True
+        self._process.wait()
 
     def close(self) -> None:
-        """Close its standard input, and end it if it does not end by itself."""
+        """Close its standard input, and end what does not end by itself."""
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self.kill()
         self._errors.close()

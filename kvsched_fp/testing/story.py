@@ -33,6 +33,9 @@ from kvsched_fp.trace.difference import plain
 from kvsched_fp.trace.replay import Replayed
 
 _DEFAULTS = attrs.asdict(SchedulerConfig(), recurse=False)
+_ELUSIVE = (
+    "it did not happen again when the same was played once more, so this is what was seen the first time"
+)
 _MAX_SHOWN = 400
 """Characters of one side's answer."""
 
@@ -43,6 +46,21 @@ def tell_story(parting: Parting, trace: Path | None) -> str:
 
 
 def _lines(parting: Parting, trace: Path | None) -> Iterator[str]:
+    yield from _what_happened(parting) if parting.played else _start(parting)
+    if parting.is_elusive:
+        yield _ELUSIVE
+    yield from _files(parting, trace)
+
+
+def _start(parting: Parting) -> Iterator[str]:
+    yield f"the scheduler under test {parting.where}"
+    yield ""
+    yield f"configuration: {_describe_config(parting.config)}"
+    yield f"       there: {parting.where}"
+    yield ""
+
+
+def _what_happened(parting: Parting) -> Iterator[str]:
     last = parting.played[-1]
     yield f"the scheduler under test does something else at event {last.number}: {parting.where}"
     yield ""
@@ -54,7 +72,6 @@ def _lines(parting: Parting, trace: Path | None) -> Iterator[str]:
     yield f"       there: {_answer_there(parting) or 'done'}"
     yield ""
     yield from _why(parting)
-    yield from _files(parting, trace)
 
 
 def _answer_there(parting: Parting) -> str:
@@ -84,7 +101,7 @@ def _files(parting: Parting, trace: Path | None) -> Iterator[str]:
     if parting.is_in_view:
         yield "  (only the states differ, and a trace has none: the check finds no difference)"
     yield f"  kvsched-fp check {trace}"
-    if parting.played[-1].after.current_step:
+    if parting.played and parting.played[-1].after.current_step:
         yield f"  kvsched-fp explain {trace} --step {parting.played[-1].after.current_step}"
 
 

@@ -92,8 +92,11 @@ class SubprocessAdapter(Adapter):
         key = told_key(event)
         if answer.keys() != ({key} if key else set()):
             raise self._nonsense(message, answer, f'{{"{key}": ...}}' if key else "{}")
-        with one_record():
-            return read_answer(event, answer.get(key or ""))
+        try:
+            with one_record():
+                return read_answer(event, answer.get(key or ""))
+        except AdapterError as error:
+            raise self._fail(str(error)) from None
 
     def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a message, and give the object that answers it."""
@@ -104,14 +107,18 @@ class SubprocessAdapter(Adapter):
         except InvalidInputError as error:
             raise self._nonsense(message, text, error.allowed) from None
         if "error" in answer:
-            raise AdapterError(f"the process refuses {_kind(message)}: {answer['error']}")
+            raise self._fail(f"refuses {_kind(message)}: {answer['error']}")
         return answer
 
     def _nonsense(self, message: dict[str, Any], answer: object, allowed: str) -> AdapterError:
-        return AdapterError(
-            f"the process answered {shorten(answer)} to {_kind(message)}; allowed: {allowed}, "
-            'or {"error": "why not"}'
+        return self._fail(
+            f'answered {shorten(answer)} to {_kind(message)}; allowed: {allowed}, or {{"error": "why not"}}'
         )
+
+    def _fail(self, what: str) -> AdapterError:
+        """End the process: nobody knows where it stands."""
+        assert self._process is not None
+        return self._process.fail(what)
 
     def close(self) -> None:
         """End the process."""

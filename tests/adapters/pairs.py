@@ -36,7 +36,8 @@ from kvsched_fp import (
 from kvsched_fp.adapters.vllm import OracleScheduler
 from kvsched_fp.adapters.vllm.config import to_scheduler_config
 from kvsched_fp.adapters.vllm.driving.build import build_scheduler
-from kvsched_fp.adapters.vllm.driving.calls import Clock, reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.calls import reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.clock import Clock
 from kvsched_fp.adapters.vllm.driving.requests import (
     VllmGrammar,
     make_request_hasher,

@@ -5,7 +5,9 @@ Importing this module imports vLLM.
 
 # ruff: noqa: D102  the docstring of the class says what its method does differently
 
+import time
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -120,3 +122,30 @@ class UnchangedFork(Scheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """Plan the next step."""
         return super().schedule(throttle_prefills)
+
+
+class ReadsItsOwnClock(Scheduler):
+    """A fork that reads the time itself, through the module."""
+
+    def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None:
+        del timestamp
+        super()._preempt_request(request, time.monotonic(), drop_stale_output)
+
+
+class ReadsItsOwnClockByName(Scheduler):
+    """A fork that reads the time itself, through a name of its own."""
+
+    def _preempt_request(self, request: Request, timestamp: float, drop_stale_output: bool = False) -> None:
+        del timestamp
+        super()._preempt_request(request, monotonic(), drop_stale_output)
+
+
+class TellsTooLate(Scheduler):
+    """What happened to a request is told with a time that is still to come."""
+
+    def update_from_output(self, *arguments: Any) -> Any:
+        told = super().update_from_output(*arguments)
+        for client in told.values():
+            for event in (event for output in client.outputs for event in output.events or ()):
+                event.timestamp += 100.0
+        return told

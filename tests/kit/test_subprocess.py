@@ -181,3 +181,68 @@ def test_a_failure_is_a_difference(tmp_path: Path) -> None:
 
     assert len(caught.value.parting.played) <= 2
     assert "there: failed: AdapterError: the process ended with exit code 3" in caught.value.story
+
+
+def is_alive(process_id: int) -> bool:
+    """Tell whether a process runs; one that has ended, and that nobody has waited for, does not."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_for_end(process_id: int) -> bool:
+    """Tell whether a process ends soon: it is killed, but not waited for."""
+    deadline = time.monotonic() + 5.0
+    while is_alive(process_id) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not is_alive(process_id)
+
+
+STARTS_A_CHILD = """
+import subprocess
+child = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+open("child", "w").write(str(child.pid))
+def on_event(event):
+    if event["kind"] == "schedule": BODY
+    return "{}"
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+@pytest.mark.parametrize("body", ["os._exit(3)", "return 'hello'", 'return \'{"error":"no"}\'', "pass"])
+def test_what_the_process_has_started_ends_with_it(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its children end with it: at a failure, also one at which it ends first, and when it is closed."""
+    monkeypatch.chdir(tmp_path)
+    adapter = start(tmp_path, STARTS_A_CHILD.replace("BODY", body))
+    child = int((tmp_path / "child").read_text())
+
+    assert is_alive(child)
+    if body == "pass":
+        adapter.close()
+    else:
+        with pytest.raises(AdapterError):
+            adapter.happen(Schedule())
+    assert wait_for_end(child)
+    adapter.close()
+
+
+@pytest.mark.parametrize(
+    "answer", ["hello", '{"a":NaN}', "{}", '{"error":"no"}', '{"output":{"step_id":"one"}}']
+)
+def test_nonsense_ends_the_process(answer: str, tmp_path: Path) -> None:
+    """Whatever the failure was, the next run has a new process; what the old one wrote is told."""
+    body = f"print(os.getpid(), file=sys.stderr, flush=True); return {answer!r}"
+    adapter = start(tmp_path, on_event(body))
+    said = []
+    for _ in range(2):
+        with pytest.raises(AdapterError, match=r"; it said: \d+$") as caught:
+            adapter.happen(Schedule())
+        said.append(str(caught.value).rpartition(" ")[2])
+        adapter.start(CONFIG)
+
+    assert said[0] != said[1]
+    adapter.close()

@@ -1,5 +1,6 @@
 """The kit finds faults in forks of the real scheduler, with the three lines of the README."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -77,12 +78,38 @@ def test_nothing_is_found_in_the_real_one(compare_state: bool) -> None:
     check_scheduler(VllmAdapter(compare_state=compare_state), profile="quick")
 
 
-def test_nothing_is_found_in_a_fork_that_changed_nothing() -> None:
-    """A subclass is driven as the class that it derives from."""
+@pytest.mark.parametrize("name", ["UnchangedFork", "ReadsItsOwnClock", "ReadsItsOwnClockByName"])
+def test_nothing_is_found_in_a_fork_that_changed_nothing(name: str) -> None:
+    """A subclass is driven as the class that it derives from, with the clock of the driver."""
     from kvsched_fp.adapters.vllm.driving import VllmAdapter
-    from tests.kit.forks import UnchangedFork
+    from tests.kit import forks
 
-    check_scheduler(VllmAdapter(UnchangedFork), profile="quick")
+    check_scheduler(VllmAdapter(getattr(forks, name)), profile="quick", trace_dir=None)
+
+
+def test_a_wrong_time_is_found() -> None:
+    """What is told to have happened later than it is now is a difference."""
+    from kvsched_fp.adapters.vllm.driving import VllmAdapter
+    from tests.kit.forks import TellsTooLate
+
+    with pytest.raises(SchedulersDiffer, match=r"outputs\[0\]\.events\[0\]\.time"):
+        check_scheduler(VllmAdapter(TellsTooLate), trace_dir=None)
+
+
+def test_the_clock_is_for_one_thread() -> None:
+    """Other threads, which wait with time limits, read the real clock; so does this one behind it."""
+    from kvsched_fp.adapters.vllm.driving.clock import Clock
+
+    clock, elsewhere = Clock(), []
+    clock.now = -2.5
+    with clock.shown():
+        here = (time.monotonic(), time.time(), time.monotonic_ns(), time.time_ns())
+        thread = threading.Thread(target=lambda: elsewhere.append(time.monotonic()))
+        thread.start()
+        thread.join()
+
+    assert (-2.5, -2.5, -2_500_000_000, -2_500_000_000) == here
+    assert 0 < elsewhere[0] <= time.monotonic()
 
 
 def test_a_class_of_another_kind_is_driven() -> None:

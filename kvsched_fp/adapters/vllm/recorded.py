@@ -34,12 +34,17 @@ from kvsched_fp.request import FinishReason, Request
 from kvsched_fp.trace.codec import Told
 
 
-def read_told(event: Event, answer: Any, kv_events: Iterable[Any], current_step: int) -> Told:
-    """Read what the real scheduler answered to `event`, and the KV events that it published on it."""
+def read_told(
+    event: Event, answer: Any, kv_events: Iterable[Any], current_step: int, *, runs_on: bool = True
+) -> Told:
+    """Read what the real scheduler answered to `event`, and the KV events that it published on it.
+
+    `runs_on` says whether its clock runs on while it works, as in an engine (`read_events`).
+    """
     if isinstance(event, Schedule):
         return read_output(answer, StepId(current_step))
     if isinstance(event, Update):
-        return read_emitted(answer, kv_events, event.time)
+        return read_emitted(answer, kv_events, event.time if runs_on else None)
     return bool(answer) if isinstance(event, ResetPrefixCache) else None
 
 
@@ -49,16 +54,16 @@ def read_output(output: VllmSchedulerOutput, step_id: StepId) -> SchedulerOutput
 
 
 def read_emitted(
-    clients: Mapping[int, EngineCoreOutputs], kv_events: Iterable[Any], time: float
+    clients: Mapping[int, EngineCoreOutputs], kv_events: Iterable[Any], time: float | None
 ) -> Emitted:
-    """Read what an update of the real scheduler told; `time` is that of the event."""
+    """Read what an update of the real scheduler told; `time` is as for `read_events`."""
     return Emitted(
         clients=OrderedMap({client: _read_client(told, time) for client, told in clients.items()}),
         kv_events=tuple(map(_read_kv_event, kv_events)),
     )
 
 
-def _read_client(told: EngineCoreOutputs, time: float) -> ClientOutputs:
+def _read_client(told: EngineCoreOutputs, time: float | None) -> ClientOutputs:
     return ClientOutputs(
         outputs=tuple([read_engine_output(output, time) for output in told.outputs]),
         finished_request_ids=(
@@ -70,8 +75,8 @@ def _read_client(told: EngineCoreOutputs, time: float) -> ClientOutputs:
     )
 
 
-def read_engine_output(told: EngineCoreOutput, time: float) -> EngineOutput:
-    """Read what a client was told about a request by the update that happened at `time`."""
+def read_engine_output(told: EngineCoreOutput, time: float | None) -> EngineOutput:
+    """Read what a client was told about a request; `time` is as for `read_events`."""
     reason, metrics = told.finish_reason, told.spec_decode_metrics
     return EngineOutput(
         request_id=told.request_id,
@@ -86,14 +91,15 @@ def read_engine_output(told: EngineCoreOutput, time: float) -> EngineOutput:
     )
 
 
-def read_events(events: Iterable[Any], time: float = 0.0) -> tuple[RequestEvent, ...]:
+def read_events(events: Iterable[Any], time: float | None = None) -> tuple[RequestEvent, ...]:
     """Read what happened to a request.
 
     The reference reads the clock once for every session that an update lets go on; here an update has one
-    `time`, the first of them.
+    `time`, the first of them. Where that clock runs on, `time` is when the update began. None, and 0.0 of
+    an update that read no clock, leave the events as they are.
     """
     read: tuple[RequestEvent, ...] = tuple(map(REQUEST_EVENT.to_ours, events))
-    if time == 0.0:
+    if not time:
         return read
     return tuple([attrs.evolve(event, time=min(event.time, time)) for event in read])
 

@@ -39,6 +39,8 @@ class Theme(enum.Enum):
     """It only computes prompts."""
     DIFFUSION = "diffusion"
     """It denoises canvases."""
+    DIFFUSION_AHEAD = "diffusion ahead"
+    """It plans steps of canvases that are not back."""
 
 
 _THEMES = (
@@ -47,7 +49,7 @@ _THEMES = (
     *(Theme.DRAFTS_AHEAD, Theme.DRAFTS_AHEAD),
     *(Theme.AHEAD, Theme.PIPELINE, Theme.PIPELINE_AHEAD, Theme.PIPELINE_AHEAD),
     *(Theme.SESSIONS, Theme.SESSIONS, Theme.SESSIONS, Theme.GRAMMARS),
-    *(Theme.POOLING, Theme.ENCODING, Theme.DIFFUSION, Theme.DIFFUSION),
+    *(Theme.POOLING, Theme.ENCODING, Theme.DIFFUSION, Theme.DIFFUSION_AHEAD),
 )
 """The ones that need more luck come more often."""
 
@@ -63,16 +65,18 @@ _NEEDS: dict[Theme, frozenset[Feature]] = {
     Theme.POOLING: frozenset({Feature.POOLING}),
     Theme.ENCODING: frozenset({Feature.ENCODER_ONLY}),
     Theme.DIFFUSION: frozenset({Feature.DIFFUSION}),
+    Theme.DIFFUSION_AHEAD: frozenset({Feature.DIFFUSION, Feature.ASYNC}),
 }
 """What a scheduler has to support for a theme."""
 
 _DRAFTING = {Theme.DRAFTS, Theme.DRAFTS_AHEAD}
-_GOING_AHEAD = {Theme.AHEAD, Theme.DRAFTS_AHEAD, Theme.PIPELINE_AHEAD}
+_GOING_AHEAD = {Theme.AHEAD, Theme.DRAFTS_AHEAD, Theme.PIPELINE_AHEAD, Theme.DIFFUSION_AHEAD}
 _IN_STAGES = {Theme.PIPELINE, Theme.PIPELINE_AHEAD}
 _OTHER_MODELS = {
     Theme.POOLING: RunnerType.POOLING,
     Theme.ENCODING: RunnerType.ENCODER_ONLY,
     Theme.DIFFUSION: RunnerType.DIFFUSION,
+    Theme.DIFFUSION_AHEAD: RunnerType.DIFFUSION,
 }
 
 
@@ -105,7 +109,7 @@ def engines(draw: st.DrawFn, allowed: frozenset[Feature] = EVERYTHING) -> Beside
         config["pipeline_parallel_size"] = draw(st.sampled_from([2, 3]))
     if theme in _DRAFTING or (samples and draw(besides)):
         config |= draw(_DRAFTERS)
-    if theme is Theme.DIFFUSION:
+    if config["runner_type"] is RunnerType.DIFFUSION:
         config["num_spec_tokens"] = draw(st.integers(1, 3))
     grammars = theme is Theme.GRAMMARS or (samples and draw(besides))
     sessions = theme is Theme.SESSIONS or (samples and draw(besides))

@@ -70,7 +70,11 @@ _WAYS_TO_STOP: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
         {"eos_token_id": EOS, "stop_token_ids": (STOP,)},
         {"stop_token_ids": (STOP, EOS, OTHER)},
         {"repetition_detection": RepetitionDetection(max_pattern_size=2, min_count=2)},
-        {"repetition_detection": RepetitionDetection(max_pattern_size=1, min_count=3), "min_tokens": 3},
+        {"repetition_detection": RepetitionDetection(max_pattern_size=1, min_count=3)},
+        {"repetition_detection": RepetitionDetection(max_pattern_size=3, min_pattern_size=2)},
+        # A tail that repeats before there are so many tokens; an end that does not wait for them.
+        {"repetition_detection": RepetitionDetection(max_pattern_size=2), "min_tokens": 4},
+        {"eos_token_id": OTHER, "stop_token_ids": (EOS,), "min_tokens": 3},
         {"skip_reading_prefix_cache": True},
     ]
 )

@@ -177,6 +177,18 @@ def test_a_limit_says_what_was_explored(args: tuple[str, ...], title: str) -> No
     assert re.search(r"states found and not explored: [1-9]", result.stdout)
 
 
+@pytest.mark.parametrize(("option", "limit"), [("--depth", "3"), ("--max-states", "50"), ("--memory", "1")])
+def test_quiet_tells_that_a_limit_ended_the_search(option: str, limit: str) -> None:
+    """One line on the standard error says what was explored; as JSON, the result has it."""
+    result = run_cli("explore", option, limit, "--quiet")
+    as_json = run_cli("explore", option, limit, "--quiet", "--json")
+
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert re.fullmatch(rf"tiny: stopped at {option} {limit}: every history of .*\n", result.stderr)
+    assert "" == as_json.stderr
+    assert "complete" != json.loads(as_json.stdout)["ending"]
+
+
 def test_several_processes_print_the_same() -> None:
     """But for the time that it takes."""
     outputs = []
@@ -203,6 +215,8 @@ def test_several_processes_print_the_same() -> None:
         (("--request", "prompt=0"), ["num_prompt_tokens of request a", "got 0", "an integer >= 1"]),
         (("--request", "prompt=7"), ["num_prompt_tokens of request a", "got 7", "max_model_len = 6"]),
         (("--request", "prompt=1,lora=1"), ["lora_id of request a", "max_loras is not configured"]),
+        (("--request", "prompt=4,prompt=5"), ["--request", "'prompt=4,prompt=5'", "one value for prompt"]),
+        (("--with", "aborts", "--without", "aborts"), ["--with", "'aborts'", "--without aborts"]),
         (("--goal", "fame"), ["--goal", "'fame'", "one of batch, chunk"]),
         (("--with", "luck"), ["--with", "'luck'", "one of 'aborts'"]),
         (("--jobs", "0"), ["--jobs", "'0'", "an integer >= 1"]),

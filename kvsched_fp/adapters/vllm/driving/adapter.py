@@ -22,7 +22,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
 from kvsched_fp.adapters.vllm.driving.build import build_scheduler, reference_class
-from kvsched_fp.adapters.vllm.driving.calls import Clock, reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.calls import reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.clock import Clock
 from kvsched_fp.adapters.vllm.driving.hasher import make_named_hasher
 from kvsched_fp.adapters.vllm.driving.requests import VllmGrammar, to_model_runner_output, to_vllm_request
 from kvsched_fp.adapters.vllm.pairings import first_unmodelled
@@ -94,7 +95,10 @@ class VllmAdapter(Adapter):
         """Build a scheduler."""
         kind = self._kind if isinstance(self._kind, type) else self._kind(config)
         _check_kind(kind)
-        self.scheduler: Any = build_scheduler(config, kind)
+        self._clock.now = 0.0
+        self._clock.reach(kind)
+        with self._clock.shown():
+            self.scheduler: Any = build_scheduler(config, kind)
         self._config = config
         self._hasher = make_named_hasher(config)
         self._in_flight: deque[tuple[int, Any]] = deque()
@@ -116,7 +120,7 @@ class VllmAdapter(Adapter):
         if isinstance(event, Update) and not self._config.log_request_events:
             _forget_events(answer)
         published, self._published = self._published, []
-        return read_told(event, answer, published, self._num_steps)
+        return read_told(event, answer, published, self._num_steps, runs_on=False)
 
     def _call(self, event: Event) -> Any:  # noqa: PLR0911  one case per event
         match event:

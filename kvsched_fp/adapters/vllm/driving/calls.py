@@ -1,36 +1,11 @@
-"""What every driver of a vLLM scheduler does: show it a clock, hand it drafts, reset it."""
+"""What every driver of a vLLM scheduler does: hand it drafts, reset it."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
-from vllm.v1 import engine as engine_module
-from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.outputs import DraftTokenIds
 
 from kvsched_fp.ids import RequestId
-
-
-class Clock:
-    """Stands in for the module `time`: shows what it was set to."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        """Give the time."""
-        return self.now
-
-    time = monotonic
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Let vLLM look at this clock."""
-        with (
-            mock.patch.object(scheduler_module, "time", self),
-            mock.patch.object(engine_module, "time", self),
-        ):
-            yield
 
 
 def to_vllm_drafts(drafts: Mapping[RequestId, tuple[int, ...]]) -> DraftTokenIds:
