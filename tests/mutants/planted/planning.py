@@ -367,8 +367,8 @@ PLANNING = (
     Mutant(
         name="who waits with blocks keeps them",
         module=_PREEMPTION,
-        old="in plan.config.quirks or plan.running:\n        return False",
-        new="in Quirk or plan.running:\n        return False",
+        old="    if not givers or not _is_enough(plan, request_id, givers):\n        return False",
+        new="    if givers or not _is_enough(plan, request_id, givers):\n        return False",
         stands_for="Two sessions that have input wait for each other's blocks.",
         killers=("INV-HOLD-02",),
         features=("sessions",),
@@ -377,8 +377,8 @@ PLANNING = (
     Mutant(
         name="blocks are given back while somebody runs",
         module=_PREEMPTION,
-        old="in plan.config.quirks or plan.running:\n        return False",
-        new="in plan.config.quirks:\n        return False",
+        old="    givers = [] if plan.running else _who",
+        new="    givers = _who",
         stands_for="A session loses what it has computed, though somebody will end and make room.",
         killers=("INV-HOLD-01",),
         features=("sessions",),

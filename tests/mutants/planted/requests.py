@@ -208,8 +208,9 @@ REQUESTS = (
     Mutant(
         name="the runner is not told of a victim",
         module=_RELEASE,
-        old="    open_state.preempted_request_ids[request_id] = None\n",
-        new="",
+        old="    open_state.waiting = open_state.waiting.put_back((entry,))\n"
+        "    open_state.preempted_request_ids[request_id] = None\n",
+        new="    open_state.waiting = open_state.waiting.put_back((entry,))\n",
         stands_for="The runner keeps the row of a request that lost its blocks.",
         killers=("INV-PREEMPT-01", "INV-HANDS-01"),
     ),
