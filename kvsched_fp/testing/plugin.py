@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-_OPTIONS = ("--kvsched-adapter", "--kvsched-command")
+_OPTIONS = {"--kvsched-adapter": "MODULE:NAME", "--kvsched-command": "a program, and its arguments"}
+"""The two ways to name a scheduler, and what each takes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,9 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leave everything else out, unless it is named."""
-    given = [option for option in _OPTIONS if config.getoption(option)]
+    given = [option for option in _OPTIONS if config.getoption(option) is not None]
     if len(given) > 1:
         raise pytest.UsageError(f"{' and '.join(given)}: only one of them")
+    if given and not config.getoption(given[0]):  # an unset variable of a shell
+        raise pytest.UsageError(f"{given[0]}: got ''; allowed: {_OPTIONS[given[0]]}")
     if given and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
 
@@ -58,7 +61,7 @@ def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Add the test."""
-    if any(config.getoption(option) for option in _OPTIONS):
+    if any(config.getoption(option) is not None for option in _OPTIONS):
         items.insert(0, SchedulerItem.from_parent(session, name="scheduler", nodeid="kvsched-fp"))
 
 
@@ -84,7 +87,7 @@ class SchedulerItem(pytest.Item):
 
     def _make_adapter(self) -> Any:
         command = self.config.getoption("--kvsched-command")
-        if command:
+        if command is not None:
             kinds = importlib.import_module("kvsched_fp.testing.subprocess_adapter")
             return kinds.SubprocessAdapter(command)
         return load_adapter(self.config.getoption("--kvsched-adapter"), self.config)

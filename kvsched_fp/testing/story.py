@@ -100,6 +100,8 @@ def _files(parting: Parting, trace: Path | None) -> Iterator[str]:
     yield f"trace: {trace}"
     if parting.is_in_view:
         yield "  (only the states differ, and a trace has none: the check finds no difference)"
+    elif parting.failure is not None:
+        yield "  (it has what should have come of the last event: the check finds no difference)"
     yield f"  kvsched-fp check {trace}"
     if parting.played and parting.played[-1].after.current_step:
         yield f"  kvsched-fp explain {trace} --step {parting.played[-1].after.current_step}"
