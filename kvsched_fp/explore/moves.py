@@ -141,7 +141,7 @@ class Moves:
         _, num_to_come, answers, inputs_left = situation
         match event:
             case Schedule():
-                assert isinstance(outcome, SchedulerOutput)
+                assert isinstance(outcome, SchedulerOutput), f"Schedule gave {outcome!r}"
                 answers = (*answers, self._rows_that_sample(situation.state, after, outcome))
             case Update():
                 answers = answers[1:]

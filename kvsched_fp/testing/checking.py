@@ -10,6 +10,7 @@ from hypothesis import settings as Settings  # noqa: N812  a class in all but it
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
+from kvsched_fp.errors import InvalidConfig
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.features import features_named
 from kvsched_fp.testing.live_judge import MAX_SECONDS, shrink_parting
@@ -33,8 +34,11 @@ def scheduler_machine(
 
     `profile` is the name of one of `PROFILES`, or one of one's own. The trace of a difference goes into
     `trace_dir`, under `name`, which is that of the adapter if not given; None writes none. Raises
-    `InvalidConfig` for another profile, and for features of the adapter that are none.
+    `InvalidConfig` for another profile, for what is no adapter, and for features that are none.
     """
+    if not isinstance(adapter, Adapter):
+        made = ", made: a class is none" if isinstance(adapter, type) else ""
+        raise InvalidConfig("adapter", adapter, f"an Adapter of kvsched_fp.testing{made}")
     choose_profile(profile)
     features_named(adapter.features)
     name = name or str(getattr(adapter, "name", type(adapter).__name__))
@@ -70,7 +74,8 @@ def check_scheduler(
     try:
         run_machine(scheduler_machine(adapter, profile=profile, trace_dir=trace_dir, name=name), profile)
     finally:
-        adapter.close()
+        if isinstance(adapter, Adapter):  # else `scheduler_machine` has said so
+            adapter.close()
 
 
 def run_machine(

@@ -3,6 +3,7 @@
 What comes of an event is written as a record of a trace and compared as `kvsched-fp check` compares it.
 """
 
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kvsched_fp.errors import TraceError
 from kvsched_fp.events import Event
 from kvsched_fp.machine import step
 from kvsched_fp.state import SchedulerState, initial_state
-from kvsched_fp.testing.adapter import Adapter
+from kvsched_fp.testing.adapter import Adapter, AdapterError
 from kvsched_fp.testing.parting import Parting
 from kvsched_fp.testing.views import first_in_view
 from kvsched_fp.trace.codec import Told, what_was_told, write_record, write_told
@@ -40,7 +41,7 @@ class Duel:
         try:
             self._adapter.start(self.state.config)
         except Exception as error:  # whatever it raises, it should not have
-            return Parting(self.state.config, (), _name(error))
+            return Parting(self.state.config, (), _name(error), _place(error))
         return None
 
     def play(self, event: Event) -> Parting | None:
@@ -51,13 +52,13 @@ class Duel:
         before = self.state
         self.state, outcome = step(before, event)
         ours = what_was_told(event, self.state, outcome)
-        failure = difference = view = None
+        failure = difference = view = raised_at = None
         told = ours
         try:
             told = self._adapter.happen(event)
             view = self._adapter.view()
         except Exception as error:  # whatever it raises, it should not have
-            failure = _name(error)
+            failure, raised_at = _name(error), _place(error)
         number = len(self.played) + 1
         replayed = Replayed(number, _record(event, told, number), before, self.state, outcome, None)
         if failure is None:
@@ -68,19 +69,28 @@ class Duel:
         self.played.append(attrs.evolve(replayed, difference=difference))
         if difference is None and failure is None:
             return None
-        return Parting(self.state.config, tuple(self.played), failure, is_in_view=is_in_view)
+        return Parting(self.state.config, tuple(self.played), failure, raised_at, is_in_view)
 
     def stop(self) -> Parting | None:
         """End the run; tell what the scheduler under test raised, if it did."""
         try:
             self._adapter.stop()
         except Exception as error:  # as above
-            return Parting(self.state.config, tuple(self.played), f"{_name(error)} (when it was stopped)")
+            failure = f"{_name(error)} (when it was stopped)"
+            return Parting(self.state.config, tuple(self.played), failure, _place(error))
         return None
 
 
 def _name(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _place(error: Exception) -> str | None:
+    """Say where an error was raised; an `AdapterError` says all that there is to say."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, AdapterError) or not frames:
+        return None
+    return f"{frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
 
 
 def _record(event: Event, told: Told, number: int) -> TraceRecord:

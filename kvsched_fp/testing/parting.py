@@ -24,6 +24,8 @@ class Parting:
     """
     failure: str | None
     """What the scheduler under test raised at the last event, or when it was started."""
+    raised_at: str | None = None
+    """Where that was raised: file, line and function; None for an error of an adapter of this package."""
     is_in_view: bool = False
     """Whether the outcomes agree, and only what is seen of the states differs."""
     is_elusive: bool = False

@@ -57,6 +57,7 @@ def _start(parting: Parting) -> Iterator[str]:
     yield ""
     yield f"configuration: {_describe_config(parting.config)}"
     yield f"       there: {parting.where}"
+    yield from _raised_at(parting)
     yield ""
 
 
@@ -70,8 +71,14 @@ def _what_happened(parting: Parting) -> Iterator[str]:
     yield f"{last.number:3}. {_sentence(last.event)}"
     yield f"       here:  {_answer(last, what_was_told(last.event, last.after, last.outcome)) or 'done'}"
     yield f"       there: {_answer_there(parting) or 'done'}"
+    yield from _raised_at(parting)
     yield ""
     yield from _why(parting)
+
+
+def _raised_at(parting: Parting) -> Iterator[str]:
+    if parting.raised_at is not None:
+        yield f"       raised at {parting.raised_at}"
 
 
 def _answer_there(parting: Parting) -> str:

@@ -1,5 +1,6 @@
 """The machine finds nothing where there is nothing, and what there is where there is something."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ def test_whatever_is_raised_is_a_difference(tmp_path: Path) -> None:
 
     assert "raised ZeroDivisionError: three" == error.parting.where
     assert "there: failed: ZeroDivisionError: three" in error.story
+    assert "schedulers.py:" in error.story.partition("raised at ")[2]
     assert (4, None) == (verdict.num_events, verdict.divergence)
 
 
@@ -223,3 +225,11 @@ def test_features_that_are_none() -> None:
         scheduler_machine(adapter)
     with pytest.raises(InvalidConfig, match="features: got 'pauze'"):
         check_scheduler(adapter)
+
+
+@pytest.mark.parametrize(("what", "allowed"), [(Crashing, "made: a class is none"), (5, "an Adapter of")])
+@pytest.mark.parametrize("call", [scheduler_machine, check_scheduler])
+def test_what_is_no_adapter(what: Any, allowed: str, call: Callable[[Any], object]) -> None:
+    """It is refused before anything is asked of it."""
+    with pytest.raises(InvalidConfig, match=f"adapter: got .*; allowed: .*{allowed}"):
+        call(what)
