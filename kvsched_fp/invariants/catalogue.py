@@ -19,7 +19,7 @@ from kvsched_fp.invariants.entry import (
     StepInvariant,
     observe,
 )
-from kvsched_fp.invariants.evidence import STUMBLES, Stumble
+from kvsched_fp.invariants.evidence import STUMBLES, stumble
 from kvsched_fp.invariants.on_run import RUN_INVARIANTS
 from kvsched_fp.invariants.on_state import STATE_INVARIANTS
 from kvsched_fp.invariants.on_step import STEP_INVARIANTS
@@ -81,7 +81,7 @@ def _check(checks: "Checks[Subject]", subject: Subject) -> None:
         else:
             return
     except STUMBLES as error:
-        evidence = Stumble(f"cannot be checked: {error!r}")
+        evidence = stumble(error)
     raise InvariantViolation(invariant_id, evidence)
 
 

@@ -14,6 +14,11 @@ STUMBLES = (LookupError, TypeError, ValueError, AttributeError, AssertionError)
 """What a predicate raises that could not go on."""
 
 
+def stumble(error: Exception) -> Stumble:
+    """Make the evidence of a predicate that raised."""
+    return Stumble(f"cannot be checked: {error!r}")
+
+
 def find_evidence(predicate: Callable[..., str | None], *subject: Any) -> str | None:
     """Give the evidence of a predicate against its subject, or None.
 
@@ -22,4 +27,4 @@ def find_evidence(predicate: Callable[..., str | None], *subject: Any) -> str | 
     try:
         return predicate(*subject)
     except STUMBLES as error:
-        return Stumble(f"cannot be checked: {error!r}")
+        return stumble(error)

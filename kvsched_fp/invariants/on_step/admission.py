@@ -10,6 +10,13 @@ from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invarian
 from kvsched_fp.request import RequestStatus
 
 
+def start_of(step: Step, request_id: RequestId) -> int:
+    """Give where the first row of an admitted request begins."""
+    return (
+        step.after.progress[request_id].num_computed_tokens - step.output.num_scheduled_tokens[request_id]
+    )
+
+
 @step_invariant(
     "INV-ADMIT-01",
     Cost.CHEAP,
@@ -113,8 +120,7 @@ def _hits_are_whole_blocks(step: Step) -> str | None:
     for request_id in step.admitted:
         if step.before.progress[request_id].num_computed_tokens:
             continue
-        progress = step.after.progress[request_id]
-        num_hit_tokens = progress.num_computed_tokens - step.output.num_scheduled_tokens[request_id]
+        num_hit_tokens = start_of(step, request_id)
         params = step.after.requests[request_id].sampling_params
         block_size = config.block_size
         reads = config.enable_prefix_caching and not params.skip_reading_prefix_cache
@@ -222,7 +228,7 @@ def _last_hit_is_given_up(step: Step) -> str | None:
     cached, now = step.before.kv.pool.cached, step.after.kv.pool.cached
     for request_id in step.admitted:
         progress = step.after.progress[request_id]
-        num_hit_tokens = progress.num_computed_tokens - step.output.num_scheduled_tokens[request_id]
+        num_hit_tokens = start_of(step, request_id)
         if step.before.progress[request_id].num_computed_tokens or num_hit_tokens == 0:
             continue
         num_hits = num_hit_tokens // config.block_size

@@ -4,7 +4,7 @@ from kvsched_fp.config import Quirk, RunnerType, SchedulingPolicy
 from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.invariants.on_step.budgets import is_used_up, threshold, usage
+from kvsched_fp.invariants.on_step.budgets import is_used_up, may_hold_prompts, threshold, usage
 from kvsched_fp.invariants.on_step.overlap import must_wait
 from kvsched_fp.invariants.room_reading import lacks_blocks
 from kvsched_fp.progress import Progress
@@ -225,13 +225,12 @@ def could_go_on(step: Step, request_id: RequestId, room: SchedulerState) -> bool
     """
     config, request = step.before.config, step.before.requests[request_id]
     earlier = step.before.progress[request_id]
-    may_hold = step.event.throttle_prefills or config.local_prefill_interval > 1
     num_known = len(request.prompt_token_ids) + len(earlier.output_token_ids)
     num_left = num_known - earlier.num_computed_tokens
     num_wanted = min(_num_wanted(step, request_id, num_known, earlier), _last_position(step, request))
     return (
         num_wanted > earlier.num_computed_tokens
-        and not (may_hold and earlier.is_prefill_chunk)
+        and not (may_hold_prompts(step) and earlier.is_prefill_chunk)
         and not must_wait(step, request, earlier)
         and not 0 < num_left <= config.num_prefill_lookahead_tokens
         and (Quirk.PREEMPTS_IN_VAIN in config.quirks or not lacks_blocks(room, request_id))

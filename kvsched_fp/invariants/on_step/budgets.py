@@ -82,6 +82,18 @@ def is_used_up(step: Step) -> bool:
     return total + (len(step.rows) + 1) * num_slots >= config.max_num_batched_tokens
 
 
+def may_hold_prompts(step: Step) -> bool:
+    """Tell whether a planned step may have held prompts back."""
+    return bool(step.event.throttle_prefills) or step.before.config.local_prefill_interval > 1
+
+
+def is_held_up(step: Step) -> bool:
+    """Tell whether a planned step had a reason to give somebody nothing: a pause, or prompts held back."""
+    if step.after.pause_state is PauseState.PAUSED_ALL:
+        return True
+    return may_hold_prompts(step) and not step.before.prefill_capacity_bound
+
+
 def usage(step: Step) -> str:
     """Say how much of the budgets the rows use."""
     config, total = step.before.config, step.output.total_num_scheduled_tokens

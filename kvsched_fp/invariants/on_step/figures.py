@@ -3,8 +3,8 @@
 import attrs
 
 from kvsched_fp.events import ResetPrefixCache, Schedule, Update
-from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import ALL_EVENTS, Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.on_step.admission import start_of
 from kvsched_fp.invariants.on_step.brought import outputs_told
 from kvsched_fp.outputs import PrefixCacheStats
 from kvsched_fp.progress import PrefillStats
@@ -40,7 +40,7 @@ def _with_admissions(step: Step, stats: PrefixCacheStats) -> PrefixCacheStats:
             continue
         num_known = len(request.prompt_token_ids) + len(earlier.output_token_ids)
         prefix = "preempted_" if earlier.num_preemptions else ""
-        counts = {"requests": 1, "queries": num_known, "hits": _start_of(step, request_id)}
+        counts = {"requests": 1, "queries": num_known, "hits": start_of(step, request_id)}
         changes = {prefix + name: getattr(stats, prefix + name) + count for name, count in counts.items()}
         stats = attrs.evolve(stats, **changes)
     return stats
@@ -60,18 +60,11 @@ def _prefill_is_noted(step: Step) -> str | None:
         expected = earlier.prefill_stats
         if expected is not None and not (earlier.num_preemptions or earlier.num_computed_tokens):
             num_prompt_tokens = len(step.after.requests[request_id].prompt_token_ids)
-            num_found = _start_of(step, request_id)
+            num_found = start_of(step, request_id)
             expected = PrefillStats(num_prompt_tokens, num_prompt_tokens - num_found, num_found)
         if progress.prefill_stats != expected:
             return f"request {request_id} starts with {progress.prefill_stats}, not {expected}"
     return None
-
-
-def _start_of(step: Step, request_id: RequestId) -> int:
-    """Give where the first row of a request begins."""
-    return (
-        step.after.progress[request_id].num_computed_tokens - step.output.num_scheduled_tokens[request_id]
-    )
 
 
 @step_invariant(

@@ -1,9 +1,10 @@
 """Those who wait with blocks in hand: sessions that have their next input, or wait for it."""
 
 from kvsched_fp.config import Quirk
-from kvsched_fp.events import PauseState, Schedule
+from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
+from kvsched_fp.invariants.on_step.budgets import is_held_up
 from kvsched_fp.invariants.room_reading import falls_short, holders_with_input
 from kvsched_fp.state import SchedulerState
 
@@ -59,8 +60,7 @@ def _no_two_wait_for_each_other(step: Step) -> str | None:
     config = before.config
     if step.rows or after.running or step.victims or Quirk.KEEPS_BLOCKS_WHILE_WAITING in config.quirks:
         return None
-    may_hold = step.event.throttle_prefills or config.local_prefill_interval > 1
-    if after.pause_state is PauseState.PAUSED_ALL or (may_hold and not before.prefill_capacity_bound):
+    if is_held_up(step):
         return None
     if before.num_waiting_for_input >= config.max_num_active or not config.enable_chunked_prefill:
         return None

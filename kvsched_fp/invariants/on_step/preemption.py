@@ -1,10 +1,11 @@
 """Who loses its place in a planned step."""
 
 from kvsched_fp.config import Quirk, SchedulingPolicy
-from kvsched_fp.events import PauseState, Schedule, Update
+from kvsched_fp.events import Schedule, Update
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
 from kvsched_fp.invariants.on_step.batch import could_go_on
+from kvsched_fp.invariants.on_step.budgets import is_held_up
 from kvsched_fp.invariants.room_reading import (
     all_fall_short,
     holders_with_input,
@@ -195,8 +196,7 @@ def _nobody_waits_for_who_waits(step: Step) -> str | None:
     before, after = step.before, step.after
     if step.rows or step.victims or not after.running or Quirk.PREEMPTS_IN_VAIN in before.config.quirks:
         return None
-    may_hold = step.event.throttle_prefills or before.config.local_prefill_interval > 1
-    if after.pause_state is PauseState.PAUSED_ALL or (may_hold and not before.prefill_capacity_bound):
+    if is_held_up(step):
         return None
     if any(_goes_on_later(step, before.progress[request_id]) for request_id in after.running):
         return None
