@@ -7,7 +7,7 @@ to what decides a step.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar, cast
 
 import attrs
@@ -56,12 +56,15 @@ class SpecDecodeMetricsLevel(enum.Enum):
 class Quirk(enum.Enum):
     """A place where the reference is wrong: a deviation of `specs/fidelity.md` that has a switch."""
 
+    ALLOWS_TOO_SMALL_STEPS = "allows_too_small_steps"
+    """D-04: steps may be too small for what a request computes at once, which then waits for ever. Without:
+    such a configuration is refused."""
     CHARGES_REUSED_ID = "charges_reused_id"
     """D-05: an id may be used again while a step of its first request is in flight; the late result is then
     charged to the new request. Without: such a request is refused."""
     LEAVES_LAST_PROMPT_TOKEN = "leaves_last_prompt_token"
     """D-06: the last token of a prompt of `max_model_len` tokens that came in pieces is never computed.
-    Without: it is, in a step of its own."""
+    Without: it is, in a step of its own or with those that the drafter reads."""
     PREEMPTS_IN_VAIN = "preempts_in_vain"
     """D-07: victims are preempted before it is known whether all of them suffice. Without: where they do
     not, nobody is, and the request waits, unless one that waits with blocks in hand would wait for it."""
@@ -292,6 +295,11 @@ class SchedulerConfig:
         return self.max_num_scheduled_tokens
 
     @property
+    def num_draft_slots(self) -> int:
+        """Input positions that a row costs beyond its tokens."""
+        return self.max_num_new_slots_for_drafting if self.num_spec_tokens else 0
+
+    @property
     def max_num_active(self) -> int:
         """Requests that may be admitted to run."""
         return self.max_num_seqs if self.max_num_active_seqs is None else self.max_num_active_seqs
@@ -399,12 +407,13 @@ def _check_limits(config: SchedulerConfig) -> None:
 
 def _check_cross_fields(config: SchedulerConfig) -> None:
     _check_limits_of_a_step(config)
+    _check_size_of_steps(config)
     _check_drafting(config)
     _check_kv_cache(config)
 
 
 def _check_limits_of_a_step(config: SchedulerConfig) -> None:
-    """Refuse what `SchedulerConfig.verify_max_model_len` of the reference refuses, and what D-04 names."""
+    """Refuse what `SchedulerConfig.verify_max_model_len` of the reference refuses."""
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise InvalidConfig(
             "max_num_batched_tokens",
@@ -423,16 +432,40 @@ def _check_limits_of_a_step(config: SchedulerConfig) -> None:
             config.long_prefill_token_threshold,
             f"at most max_model_len = {config.max_model_len}",
         )
-    if not config.enable_chunked_prefill:
-        for name in ("max_num_batched_tokens", "max_num_scheduled_tokens"):
-            budget = getattr(config, name)
-            if budget is not None and budget < config.max_model_len:
-                raise InvalidConfig(
-                    name,
-                    budget,
-                    f"at least max_model_len = {config.max_model_len} "
-                    "while enable_chunked_prefill is false",
-                )
+    if not config.enable_chunked_prefill and config.max_num_batched_tokens < config.max_model_len:
+        raise InvalidConfig(
+            "max_num_batched_tokens",
+            config.max_num_batched_tokens,
+            f"at least max_model_len = {config.max_model_len} while enable_chunked_prefill is false",
+        )
+
+
+def _check_size_of_steps(config: SchedulerConfig) -> None:
+    """Refuse steps in which a request has no room even alone, without the quirk that allows them (D-04)."""
+    if Quirk.ALLOWS_TOO_SMALL_STEPS in config.quirks:
+        return
+    num_slots = config.num_draft_slots
+    for num_tokens, why in _computed_at_once(config):
+        if config.token_budget < num_tokens and config.max_num_scheduled_tokens is not None:
+            allowed = f"at least {num_tokens}: {why}"
+            raise InvalidConfig("max_num_scheduled_tokens", config.max_num_scheduled_tokens, allowed)
+        if config.max_num_batched_tokens < num_tokens + num_slots:
+            slots = f" + max_num_new_slots_for_drafting = {num_tokens + num_slots}" if num_slots else ""
+            allowed = f"at least {num_tokens}{slots}: {why}"
+            raise InvalidConfig("max_num_batched_tokens", config.max_num_batched_tokens, allowed)
+    threshold, lookahead = config.long_prefill_token_threshold, config.num_prefill_lookahead_tokens
+    if 0 < threshold < lookahead:
+        allowed = f"0, or at least num_prefill_lookahead_tokens = {lookahead}"
+        raise InvalidConfig("long_prefill_token_threshold", threshold, allowed)
+
+
+def _computed_at_once(config: SchedulerConfig) -> Iterator[tuple[int, str]]:
+    """Give how many tokens a request may have to compute in one step, and why."""
+    if not config.enable_chunked_prefill and config.runner_type is not RunnerType.ENCODER_ONLY:
+        yield config.max_model_len, "max_model_len, while enable_chunked_prefill is false"
+    if config.num_spec_tokens_per_batch_size is None and config.num_sampled_tokens_per_step:
+        yield 1 + config.num_spec_tokens, "1 + num_spec_tokens, to which a decode is padded"
+    yield config.num_prefill_lookahead_tokens, "num_prefill_lookahead_tokens, which no piece may end within"
 
 
 def _check_drafting(config: SchedulerConfig) -> None:

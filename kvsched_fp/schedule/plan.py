@@ -75,7 +75,7 @@ class Plan(OpenState):
         self.hold_prefills = _hold_prefills(state, throttle_prefills=throttle_prefills)
         self.current_step = state.current_step + 1
         self.num_sampled_tokens = config.num_sampled_tokens_per_step
-        self.draft_slots = config.max_num_new_slots_for_drafting if config.num_spec_tokens else 0
+        self.draft_slots = config.num_draft_slots
 
         self.num_scheduled_tokens: dict[RequestId, int] = {}
         self.new_block_ids: dict[RequestId, BlockIds] = {}

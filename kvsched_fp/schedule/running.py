@@ -18,7 +18,8 @@ Rules
     pipeline has stages.
 [S-RUN-09] Drafts are used up by the step that could verify them, whether or not it does.
 [S-RUN-10] Cut as in [S-RUN-02], a prompt of `max_model_len` tokens that comes in pieces never has its last
-    token computed (deviation D-06). Without the quirk it has, in a step of its own.
+    token computed (deviation D-06). Without the quirk it has, in a step of its own, or together with
+    those behind which no piece may end [S-DRAFT-03].
 
 Upstream: the running loop of `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
@@ -88,18 +89,20 @@ def _num_new_tokens(plan: Plan, request: Request, progress: Progress) -> int:
         plan.input_budget - plan.draft_slots,
         plan.config.max_model_len - num_computed_tokens - plan.num_sampled_tokens,
     )
+    if num_new_tokens > 0 and plan.config.num_prefill_lookahead_tokens:
+        num_new_tokens = without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
     if num_new_tokens <= 0:
         return _num_last_prompt_tokens(plan, request, num_computed_tokens)
-    if plan.config.num_prefill_lookahead_tokens:
-        return without_drafter_gap(plan, num_known, num_computed_tokens, num_new_tokens)
     return num_new_tokens
 
 
 def _num_last_prompt_tokens(plan: Plan, request: Request, num_computed_tokens: int) -> int:
-    """Give 1 for a request that lacks the last token of a prompt of `max_model_len` [S-RUN-10], else 0."""
+    """Give what a prompt of `max_model_len` tokens lacks, if that fits [S-RUN-10], else 0."""
     config = plan.config
-    is_last = num_computed_tokens + 1 == request.num_prompt_tokens == config.max_model_len
-    return int(is_last and Quirk.LEAVES_LAST_PROMPT_TOKEN not in config.quirks)
+    if request.num_prompt_tokens != config.max_model_len or Quirk.LEAVES_LAST_PROMPT_TOKEN in config.quirks:
+        return 0
+    num_left = request.num_prompt_tokens - num_computed_tokens
+    return num_left if 0 < num_left <= min(plan.most_tokens_per_request, plan.row_budget) else 0
 
 
 def _verify_drafts(plan: Plan, request: Request, progress: Progress, num_new_tokens: int) -> None:

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from kvsched_fp import DEFAULT, MINIMAL, InvalidConfig, SchedulerConfig, SchedulingPolicy
-from kvsched_fp.config import MAX_NUM_BLOCKS, MAX_NUM_SPEC_TOKENS
+from kvsched_fp.config import MAX_NUM_BLOCKS, MAX_NUM_SPEC_TOKENS, Quirk
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from tests.unit.refusal import refused
 from tests.unit.worlds import SMALL
@@ -65,12 +65,6 @@ BAD = [
         63,
         "at least max_model_len = 64",
     ),
-    (
-        {"enable_chunked_prefill": False, "max_num_scheduled_tokens": 63},
-        "max_num_scheduled_tokens",
-        63,
-        "at least max_model_len = 64",
-    ),
     ({"runner_type": "sing"}, "runner_type", "sing", "'generate' or 'pooling' or 'encoder_only'"),
     ({"spec_decode_metrics": "all"}, "spec_decode_metrics", "all", "'none' or 'summary' or 'detailed'"),
     ({"max_loras": 0}, "max_loras", 0, ">= 1"),
@@ -125,6 +119,21 @@ BAD = [
         ]
     ],
 ]
+
+TOO_SMALL_STEPS: list[dict[str, Any]] = [
+    {"enable_chunked_prefill": False, "max_num_scheduled_tokens": 63},
+    {
+        "enable_chunked_prefill": False,
+        "num_spec_tokens": 1,
+        "max_num_new_slots_for_drafting": 3,
+        "max_num_batched_tokens": 66,
+    },
+    {"num_spec_tokens": 9, "max_num_scheduled_tokens": 9},
+    {"num_spec_tokens": 9, "max_num_new_slots_for_drafting": 2, "max_num_batched_tokens": 11},
+    {"num_prefill_lookahead_tokens": 4, "max_num_scheduled_tokens": 3},
+    {"num_prefill_lookahead_tokens": 4, "long_prefill_token_threshold": 3},
+]
+"""In each, the last field is one too small."""
 
 
 def small(**changes: Any) -> SchedulerConfig:
@@ -192,7 +201,34 @@ def test_undersized_pool_is_accepted_on_demand() -> None:
 
 def test_budgets_of_a_whole_prompt_need_no_chunks() -> None:
     """Without chunked prefill, a budget of `max_model_len` is enough."""
-    assert 64 == small(enable_chunked_prefill=False, max_num_scheduled_tokens=64).token_budget
+    config = small(enable_chunked_prefill=False, max_num_scheduled_tokens=64, quirks=())
+
+    assert 64 == config.token_budget
+
+
+@pytest.mark.parametrize("values", TOO_SMALL_STEPS)
+def test_steps_may_be_too_small_as_in_the_reference(values: dict[str, Any]) -> None:
+    """With the quirk of D-04, which is the default, none of them is refused."""
+    assert small(**values) == small(**values, quirks=Quirk)
+
+
+@pytest.mark.parametrize("values", TOO_SMALL_STEPS)
+def test_steps_that_are_too_small_are_refused_without_the_quirk(values: dict[str, Any]) -> None:
+    """One token more is enough; the last field is the one that is named."""
+    name = list(values)[-1]
+    with refused(InvalidConfig, name, values[name], f"{values[name] + 1}"):
+        small(**values, quirks=())
+
+    assert small(**{**values, name: values[name] + 1}, quirks=()).quirks == ()
+
+
+def test_an_encoder_instance_takes_pieces_anyway() -> None:
+    """So its steps may be smaller than its prompts, with chunked prefill or without."""
+    config = small(
+        enable_chunked_prefill=False, max_num_scheduled_tokens=8, runner_type="encoder_only", quirks=()
+    )
+
+    assert 8 == config.token_budget
 
 
 def test_limits_of_a_step_may_just_be_reached() -> None:

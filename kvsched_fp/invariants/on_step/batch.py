@@ -4,7 +4,13 @@ from kvsched_fp.config import Quirk, RunnerType, SchedulingPolicy
 from kvsched_fp.events import Schedule
 from kvsched_fp.ids import RequestId
 from kvsched_fp.invariants.entry import Cost, Step, StepInvariant, step_invariant
-from kvsched_fp.invariants.on_step.budgets import is_used_up, may_hold_prompts, threshold, usage
+from kvsched_fp.invariants.on_step.budgets import (
+    is_used_up,
+    may_hold_prompts,
+    room_for_a_row,
+    threshold,
+    usage,
+)
 from kvsched_fp.invariants.on_step.overlap import must_wait
 from kvsched_fp.invariants.room_reading import lacks_blocks
 from kvsched_fp.progress import Progress
@@ -202,8 +208,8 @@ def _took_blocks(step: Step, request_id: RequestId) -> bool:
     Cost.CHEAP,
     "A running request without a row has nothing left to compute, or a budget is used up, or prompts are "
     "held back, or it waits for its turn in the pipeline, or its end is sure, or its prompt would end "
-    "where the drafter still reads; without the quirk PREEMPTS_IN_VAIN, or all blocks that are free or "
-    "held by those who run are too few for it.",
+    "where the drafter still reads, and what it lacks does not fit whole; without the quirk "
+    "PREEMPTS_IN_VAIN, or all blocks that are free or held by those who run are too few for it.",
     "Every running request is looked at, each once.",
     Schedule,
     reports=("vLLM #49097", "vLLM PR #26765", "vLLM #48039"),
@@ -232,7 +238,7 @@ def could_go_on(step: Step, request_id: RequestId, room: SchedulerState) -> bool
         num_wanted > earlier.num_computed_tokens
         and not (may_hold_prompts(step) and earlier.is_prefill_chunk)
         and not must_wait(step, request, earlier)
-        and not 0 < num_left <= config.num_prefill_lookahead_tokens
+        and not _drafter_reads_all(step, request, num_left)
         and (Quirk.PREEMPTS_IN_VAIN in config.quirks or not lacks_blocks(room, request_id))
     )
 
@@ -294,6 +300,18 @@ def _has_prompt(
         return earlier.is_prefill_chunk
     start = progress.num_computed_tokens - num_tokens
     return len(request.prompt_token_ids) + len(progress.output_token_ids) - start > 1
+
+
+def _drafter_reads_all(step: Step, request: Request, num_left: int) -> bool:
+    """Tell whether the drafter reads all that a prompt lacks, and it may have been too much for one row.
+
+    Where a victim gave its row back, what was left when the request was looked at cannot be told.
+    """
+    if not 0 < num_left <= step.before.config.num_prefill_lookahead_tokens:
+        return False
+    room = min(room_for_a_row(step), threshold(step) or num_left)
+    may_be_computed = request.num_prompt_tokens <= _last_position(step, request)
+    return bool(step.victims) or num_left > room or not may_be_computed
 
 
 def _last_position(step: Step, request: Request) -> int:

@@ -29,7 +29,7 @@ def _total_is_the_sum(step: Step) -> str | None:
 )
 def _budgets_are_kept(step: Step) -> str | None:
     config, total = step.before.config, sum(step.output.num_scheduled_tokens.values())
-    num_positions = total + len(step.rows) * config.max_num_new_slots_for_drafting
+    num_positions = total + len(step.rows) * config.num_draft_slots
     if (
         total <= config.token_budget
         and num_positions <= config.max_num_batched_tokens
@@ -75,11 +75,14 @@ def _long_prefill_is_cut(step: Step) -> str | None:
 
 def is_used_up(step: Step) -> bool:
     """Tell whether no budget is left for one more row."""
+    return step.before.pause_state is PauseState.PAUSED_ALL or room_for_a_row(step) <= 0
+
+
+def room_for_a_row(step: Step) -> int:
+    """Give the tokens that one more row might have, by both budgets; below 1 for none."""
     config, total = step.before.config, step.output.total_num_scheduled_tokens
-    if step.before.pause_state is PauseState.PAUSED_ALL or total == config.token_budget:
-        return True
-    num_slots = config.max_num_new_slots_for_drafting
-    return total + (len(step.rows) + 1) * num_slots >= config.max_num_batched_tokens
+    num_positions = total + (len(step.rows) + 1) * config.num_draft_slots
+    return min(config.token_budget - total, config.max_num_batched_tokens - num_positions)
 
 
 def may_hold_prompts(step: Step) -> bool:

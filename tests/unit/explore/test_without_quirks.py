@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from kvsched_fp.config import Quirk
+from kvsched_fp.errors import InvalidConfig
 from kvsched_fp.explore import Limits, RequestKind, World, explore
 from kvsched_fp.explore.presets import BASE, PRESETS
 
@@ -66,6 +67,19 @@ SESSIONS = [
 ]
 """Worlds in which requests that run or wait with blocks in hand lack each other's."""
 
+READING_AHEAD = _world(
+    "reading ahead",
+    RequestKind(name="a", num_prompt_tokens=8, count=2),
+    RequestKind(name="b", num_prompt_tokens=5, max_tokens=2),
+    num_blocks=5,
+    max_model_len=8,
+    max_num_batched_tokens=6,
+    max_num_new_slots_for_drafting=1,
+    num_spec_tokens=2,
+    num_prefill_lookahead_tokens=2,
+)
+"""Prompts of max_model_len in pieces, the last tokens of which a drafter reads."""
+
 PINNED: dict[str, tuple[int, int, int, dict[str, int]]] = {
     "tiny": (617, 1795, 12, {"done": 25}),
     "small": (241, 626, 4, {"done": 3, "waiting for the end of a pause": 12}),
@@ -92,6 +106,7 @@ PINNED: dict[str, tuple[int, int, int, dict[str, int]]] = {
     "each other by rank": (675, 1507, 18, {"done": 5, INPUT: 36}),
     "three of them": (3553, 9559, 29, {"done": 10, INPUT: 174}),
     "stages": (982, 2189, 28, {"done": 5, INPUT: 12}),
+    "reading ahead": (163, 267, 18, {"done": 10}),
 }
 """Per world: states, moves, depth, and what the standstills wait for."""
 
@@ -102,10 +117,48 @@ def _explored(world: World, *quirks: Quirk) -> Any:
     return found.counterexample, (found.num_states, found.num_moves, found.depth, found.standstills)
 
 
-@pytest.mark.parametrize("world", [*PRESETS.values(), *SESSIONS], ids=lambda world: world.name)
+@pytest.mark.parametrize(
+    "world", [*PRESETS.values(), *SESSIONS, READING_AHEAD], ids=lambda world: world.name
+)
 def test_a_world_without_quirks_has_no_fault(world: World) -> None:
     """No invariant is broken, nobody is stuck, and it is as large as ever."""
     counterexample, sizes = _explored(world)
 
     assert counterexample is None
     assert PINNED[world.name] == sizes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "enable_chunked_prefill": False,
+            "num_spec_tokens": 1,
+            "max_num_new_slots_for_drafting": 1,
+            "max_num_batched_tokens": 6,
+        },
+        {"enable_chunked_prefill": False, "max_num_batched_tokens": 6, "max_num_scheduled_tokens": 5},
+        {"num_spec_tokens": 2, "max_num_scheduled_tokens": 2},
+        {"num_spec_tokens": 2, "num_prefill_lookahead_tokens": 2, "max_num_scheduled_tokens": 1},
+        {"num_spec_tokens": 2, "num_prefill_lookahead_tokens": 4, "long_prefill_token_threshold": 3},
+    ],
+)
+def test_steps_that_are_too_small_leave_somebody_stuck(changes: dict[str, Any]) -> None:
+    """Deviation D-04: with the quirk, a prompt waits for ever; without it, there is no such world."""
+    world = _world("steps", RequestKind(name="a", num_prompt_tokens=6, num_shared_tokens=6, count=2))
+    config = attrs.evolve(world.config, max_num_seqs=1, **changes)
+    found = explore(attrs.evolve(world, config=config, aborts=True))
+
+    assert found.counterexample is not None
+    assert "STUCK" == found.counterexample.fault.name
+    with pytest.raises(InvalidConfig):
+        attrs.evolve(config, quirks=())
+
+
+def test_slots_for_a_drafter_that_is_not_there_cost_nothing() -> None:
+    """Neither the scheduler nor the budgets' invariants count them."""
+    world = _world("no drafter", REQUEST, max_num_new_slots_for_drafting=1, max_num_batched_tokens=3)
+    found = explore(world)
+
+    assert found.counterexample is None
+    assert explore(_world("no drafter", REQUEST, max_num_batched_tokens=3)).num_states == found.num_states
