@@ -60,11 +60,12 @@ def _draw_budgets(
     rng: Random, chunked: bool, max_model_len: int, max_num_seqs: int
 ) -> tuple[int, int | None]:
     """Draw the input budget, at least `max_num_seqs`, and the token budget, now and then above it."""
-    # Without chunked prefill, a whole prompt must fit into both.
+    # Without chunked prefill, a whole prompt must fit into the first; into the second it may not (D-04).
     least = 1 if chunked else max_model_len
     least_batched = max(least, max_num_seqs)
     batched = rng.randint(least_batched, least_batched + rng.choice((2, 6, 20, 60)))
-    return batched, rng.randint(least, batched + 2) if rng.random() < 0.25 else None
+    least_scheduled = 1 if chunked else max_model_len - 3
+    return batched, rng.randint(least_scheduled, batched + 2) if rng.random() < 0.25 else None
 
 
 def _draw_num_blocks(rng: Random, num_needed: int) -> int:

@@ -11,6 +11,7 @@ import attrs
 from kvsched_fp import (
     AddRequest,
     Event,
+    InvalidConfig,
     InvalidEvent,
     InvariantViolation,
     SchedulerConfig,
@@ -53,9 +54,15 @@ def draw(seed: int, mutant: Mutant) -> Drawn | None:
     drawn = (FEATURED if mutant.features else PLAIN).draw(seed, Blake2BlockHasher())
     if not drawn.features.issuperset(mutant.features) or not mutant.where(drawn.config):
         return None
-    if mutant.without_quirks:
-        drawn = attrs.evolve(drawn, config=attrs.evolve(drawn.config, quirks=()))
-    return drawn
+    return _without_quirks(drawn) if mutant.without_quirks else drawn
+
+
+def _without_quirks(drawn: Drawn) -> Drawn | None:
+    """Leave the quirks out; None where steps are too small for that (deviation D-04)."""
+    try:
+        return attrs.evolve(drawn, config=attrs.evolve(drawn.config, quirks=()))
+    except InvalidConfig:
+        return None
 
 
 def play_drawn(drawn: Drawn) -> Played:

@@ -397,12 +397,27 @@ PLANNING = (
     Mutant(
         name="the last token of a prompt is left",
         module=_RUNNING,
-        old="    return int(is_last and Quirk.LEAVES_LAST_PROMPT_TOKEN not in config.quirks)\n",
+        old="    return num_left if 0 < num_left <= min(plan.most_tokens_per_request, plan.row_budget) else 0\n",
         new="    return 0\n",
         stands_for="A slot is kept for a sampled token that a prompt of full length can do without.",
         report="vllm-project/vllm #48039 (S04)",
         killers=("INV-BATCH-08",),
         where=lambda config: config.max_model_len <= 10 and config.token_budget < config.max_model_len,
+        without_quirks=True,
+    ),
+    Mutant(
+        name="the end of a prompt that the drafter reads is left",
+        module=_RUNNING,
+        old="    return num_left if 0 < num_left <=",
+        new="    return num_left if num_left == 1 <=",
+        stands_for="No piece may end before the last token, and the last one alone is given room.",
+        killers=("INV-BATCH-08",),
+        features=("prefill lookahead",),
+        where=lambda config: (
+            config.num_prefill_lookahead_tokens > 1
+            and config.max_model_len <= 10
+            and config.token_budget < config.max_model_len
+        ),
         without_quirks=True,
     ),
     Mutant(
