@@ -397,8 +397,8 @@ PLANNING = (
     Mutant(
         name="the last token of a prompt is left",
         module=_RUNNING,
-        old="    return num_left if 0 < num_left <= min(plan.most_tokens_per_request, plan.row_budget) else 0\n",
-        new="    return 0\n",
+        old="    return num_left if 0 < num_left <= min(",
+        new="    return 0 if 0 < num_left <= min(",
         stands_for="A slot is kept for a sampled token that a prompt of full length can do without.",
         report="vllm-project/vllm #48039 (S04)",
         killers=("INV-BATCH-08",),
