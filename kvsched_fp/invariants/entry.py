@@ -122,7 +122,18 @@ def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome
         batch = before.in_flight[0]
         rows = _rows(batch, before, before, after)
         went_on = tuple([row[0] for row in rows if _goes_on(*row[3:5])])
-        return _make_step(before, event, after, outcome, batch, rows, (), (), went_on, ())
+        return _make_step(
+            before,
+            event,
+            after,
+            outcome,
+            batch,
+            rows,
+            admitted=(),
+            victims=(),
+            went_on=went_on,
+            gave_back=(),
+        )
     if isinstance(outcome, SchedulerOutput):
         was_running = set(before.running)
         scheduled = outcome.num_scheduled_tokens
@@ -137,14 +148,25 @@ def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome
             event,
             after,
             outcome,
-            outcome,
-            _rows(outcome, after, before, after),
-            tuple([request_id for request_id in scheduled if request_id not in was_running]),
-            lost,
-            (),
-            gave_back,
+            batch=outcome,
+            rows=_rows(outcome, after, before, after),
+            admitted=tuple([request_id for request_id in scheduled if request_id not in was_running]),
+            victims=lost,
+            went_on=(),
+            gave_back=gave_back,
         )
-    return _make_step(before, event, after, outcome, None, (), (), (), (), ())
+    return _make_step(
+        before,
+        event,
+        after,
+        outcome,
+        batch=None,
+        rows=(),
+        admitted=(),
+        victims=(),
+        went_on=(),
+        gave_back=(),
+    )
 
 
 def _rows(

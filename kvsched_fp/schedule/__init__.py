@@ -14,9 +14,9 @@ from kvsched_fp.ids import StepId
 from kvsched_fp.outputs import SchedulerOutput
 from kvsched_fp.schedule.advance import count_as_computed
 from kvsched_fp.schedule.canvases import prepare_canvases
+from kvsched_fp.schedule.holders import give_way_to_holders
 from kvsched_fp.schedule.output import make_output
 from kvsched_fp.schedule.plan import Plan
-from kvsched_fp.schedule.preemption import give_way_to_holders
 from kvsched_fp.schedule.running import schedule_running
 from kvsched_fp.schedule.waiting import schedule_waiting
 from kvsched_fp.state import SchedulerState

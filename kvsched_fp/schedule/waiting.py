@@ -46,8 +46,8 @@ from kvsched_fp.schedule.drafts import (
     pads_with_drafts,
     without_drafter_gap,
 )
+from kvsched_fp.schedule.holders import make_holder_give_back
 from kvsched_fp.schedule.plan import Plan
-from kvsched_fp.schedule.preemption import make_holder_give_back
 from kvsched_fp.sessions import renew_hashes
 
 
@@ -115,16 +115,9 @@ def _waits(plan: Plan, request: Request) -> str | None:
 
 def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
     """Try to admit the next request."""
-    progress = plan.progress[request.request_id]
-    if request.resumable and plan.config.num_hash_lookahead_tokens and progress.num_computed_tokens == 0:
-        renew_hashes(plan, request.request_id)  # [M-SESS-07]
-        progress = plan.progress[request.request_id]
+    progress, hit = _look_up(plan, request)
     num_known = num_known_tokens(request, progress)
-    hit = _look_up(plan, request, progress)
     num_computed_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
-    stats = _prefill_stats(request, progress, num_computed_tokens)
-    progress = evolve_progress(progress, prefill_stats=stats)
-    plan.progress[request.request_id] = progress
     decided = _num_new_tokens(plan, num_known, num_computed_tokens)
     if isinstance(decided, str):
         plan.refused(request.request_id, decided)
@@ -175,12 +168,20 @@ def _take_slots(
             return block_ids
 
 
-def _look_up(plan: Plan, request: Request, progress: Progress) -> BlockIds:
-    """Find the cached prefix of a request that holds no blocks [S-WAIT-05]."""
-    if progress.num_computed_tokens > 0 or not _reads_prefix_cache(plan, request):
-        return plan.kv.no_block_ids
-    num_known = num_known_tokens(request, progress)
-    return find_longest_cache_hit(plan.kv, progress.block_hashes, num_known)
+def _look_up(plan: Plan, request: Request) -> tuple[Progress, BlockIds]:
+    """Find the cached prefix of a request that holds no blocks, and note how much it is [S-WAIT-05]."""
+    progress = plan.progress[request.request_id]
+    if request.resumable and plan.config.num_hash_lookahead_tokens and progress.num_computed_tokens == 0:
+        renew_hashes(plan, request.request_id)  # [M-SESS-07]
+        progress = plan.progress[request.request_id]
+    hit = plan.kv.no_block_ids
+    if progress.num_computed_tokens == 0 and _reads_prefix_cache(plan, request):
+        num_known = num_known_tokens(request, progress)
+        hit = find_longest_cache_hit(plan.kv, progress.block_hashes, num_known)
+    num_found_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
+    stats = _prefill_stats(request, progress, num_found_tokens)
+    progress = plan.progress[request.request_id] = evolve_progress(progress, prefill_stats=stats)
+    return progress, hit
 
 
 def _reads_prefix_cache(plan: Plan, request: Request) -> bool:

@@ -177,11 +177,11 @@ ADMISSION = (
     Mutant(
         name="a failed admission leaves a mark",
         module=_WAITING,
-        old="    progress = evolve_progress(progress, prefill_stats=stats)\n"
-        "    plan.progress[request.request_id] = progress\n",
+        old="    progress = plan.progress[request.request_id] = "
+        "evolve_progress(progress, prefill_stats=stats)\n",
         new="    progress = evolve_progress(progress, prefill_stats=stats)\n"
         "    plan.progress[request.request_id] = evolve_progress("
-        "progress, num_computed_tokens=num_computed_tokens)\n",
+        "progress, num_computed_tokens=num_found_tokens)\n",
         stands_for="A request is changed while it is examined, then does not fit, and keeps the change.",
         report="vllm-project/vllm PR #31857, of which this is the kind",
         killers=("INV-KEEP-03",),
@@ -222,9 +222,9 @@ ADMISSION = (
     Mutant(
         name="a hit is not looked for",
         module=_WAITING,
-        old="if progress.num_computed_tokens > 0 or not _reads_prefix_cache(plan, request):",
-        new="if progress.num_computed_tokens > 0 or progress.num_preemptions > 0 "
-        "or not _reads_prefix_cache(plan, request):",
+        old="if progress.num_computed_tokens == 0 and _reads_prefix_cache(plan, request):",
+        new="if progress.num_computed_tokens == 0 == progress.num_preemptions "
+        "and _reads_prefix_cache(plan, request):",
         stands_for="A preempted request computes again what is still in the cache.",
         killers=(COMPARISON,),
     ),

@@ -8,6 +8,7 @@ from tests.mutants.mutant import COMPARISON, Mutant
 
 _PLAN = "kvsched_fp.schedule.plan"
 _RUNNING = "kvsched_fp.schedule.running"
+_HOLDERS = "kvsched_fp.schedule.holders"
 _PREEMPTION = "kvsched_fp.schedule.preemption"
 
 
@@ -326,7 +327,7 @@ PLANNING = (
     ),
     Mutant(
         name="nobody gives way to who waits with blocks",
-        module=_PREEMPTION,
+        module=_HOLDERS,
         old="    while plan.running:\n        victim_id",
         new="    while False:\n        victim_id",
         stands_for="A running request and a session that has input wait for each other's blocks.",
@@ -337,7 +338,7 @@ PLANNING = (
     ),
     Mutant(
         name="all give way while one goes on",
-        module=_PREEMPTION,
+        module=_HOLDERS,
         old="    return progress.num_in_flight_tokens > 0 or",
         new="    return",
         stands_for="Nobody looks at what is in flight before all who run are thrown out.",
@@ -366,7 +367,7 @@ PLANNING = (
     ),
     Mutant(
         name="who waits with blocks keeps them",
-        module=_PREEMPTION,
+        module=_HOLDERS,
         old="    if not givers or not _is_enough(plan, request_id, givers):\n        return False",
         new="    if givers or not _is_enough(plan, request_id, givers):\n        return False",
         stands_for="Two sessions that have input wait for each other's blocks.",
@@ -376,7 +377,7 @@ PLANNING = (
     ),
     Mutant(
         name="blocks are given back while somebody runs",
-        module=_PREEMPTION,
+        module=_HOLDERS,
         old="    givers = [] if plan.running else _who",
         new="    givers = _who",
         stands_for="A session loses what it has computed, though somebody will end and make room.",
@@ -429,4 +430,4 @@ PLANNING = (
         killers=("INV-BATCH-03", "INV-PROGRESS-01"),
     ),
 )
-"""Of `schedule/plan.py`, `schedule/running.py` and `schedule/preemption.py`."""
+"""Of `schedule/plan.py`, `schedule/running.py`, `schedule/preemption.py` and `schedule/holders.py`."""
