@@ -1,0 +1,112 @@
+"""Every move of small worlds, made by the real scheduler and by ours.
+
+    python -m tests.conformance.exhaustive                # all worlds of the model checker but `small`
+    python -m tests.conformance.exhaustive tiny session
+
+Random histories meet what is likely; these meet everything that can happen in a small world, once at least.
+Importing this module imports vLLM.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+
+from kvsched_fp import Event, SchedulerConfig
+from kvsched_fp.explore import World
+from kvsched_fp.explore.presets import PRESETS
+
+from .compare import first_difference
+from .duel import play_event
+from .fixed_hash_seed import fix_hash_seed
+from .known_crashes import is_known_crash
+from .oracle import OracleScheduler
+from .pins import check_pins
+from .reference import ReferenceScheduler
+from .vllm_hasher import VllmBlockHasher
+from .walks import Walks
+
+WORLDS = tuple(name for name in PRESETS if name != "small")
+"""Those that are walked through unless others are named; `small` has 370,000 moves."""
+
+
+@attrs.define
+class Comparison:
+    """What came of a world."""
+
+    world: World
+    num_forms: int = 0
+    num_moves: int = 0
+    num_histories: int = 0
+    num_events: int = 0
+    """Events of all histories; some moves are made more than once, on the way to others."""
+    crashes: Counter[str] = attrs.field(factory=Counter)
+    """Histories that ended with a known crash of the reference."""
+    difference: str | None = None
+    """Where the two went different ways first."""
+
+    def __str__(self) -> str:
+        counts = (
+            f"{self.num_forms:,} forms, {self.num_moves:,} moves: "
+            f"{self.num_histories:,} histories, {self.num_events:,} events"
+        )
+        crashes = "".join(f"; {count:,} ended as {name}" for name, count in self.crashes.items())
+        return f"{self.world.name}: {self.difference or 'identical'}; {counts}{crashes}"
+
+
+def compare_world(world: World) -> Comparison:
+    """Make every move of a world on both sides, and compare outcomes and whole states after each."""
+    world = attrs.evolve(world, config=attrs.evolve(world.config, block_hasher=VllmBlockHasher()))
+    walks = Walks(world)
+    comparison = Comparison(world, walks.num_forms, walks.num_moves)
+    for events in walks.histories():
+        comparison.num_histories += 1
+        comparison.difference = _play(world.config, events, comparison)
+        if comparison.difference is not None:
+            break
+    return comparison
+
+
+def _play(config: SchedulerConfig, events: Sequence[Event], comparison: Comparison) -> str | None:
+    """Play one history; give the first difference, or None."""
+    reference, oracle = ReferenceScheduler(config), OracleScheduler(config)
+    for number, event in enumerate(events):
+        before = oracle.state
+        left, right = play_event(reference, event), play_event(oracle, event)
+        comparison.num_events += 1
+        crash = is_known_crash(before, event, left.get("raised", ""), right.get("raised", ""))
+        if crash is not None:
+            comparison.crashes[crash] += 1
+            return None
+        # Almost always they are equal, and comparing two texts is the fastest way to know.
+        difference = None if repr(left) == repr(right) else first_difference(left, right)
+        if difference is not None or "raised" in left:
+            so_far = "\n  ".join(map(str, events[: number + 1]))
+            return f"{difference or left}\n  {so_far}\n"
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare the worlds that are named; the exit code is 1 if one differs."""
+    parser = argparse.ArgumentParser(description="Make every move of small worlds on both sides.")
+    parser.add_argument("worlds", nargs="*", metavar="WORLD", default=WORLDS, help=", ".join(PRESETS))
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.worlds if name not in PRESETS]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is no world; there are {', '.join(PRESETS)}")
+    check_pins()
+    differs = False
+    for name in options.worlds:
+        start = time.monotonic()
+        comparison = compare_world(PRESETS[name])
+        differs |= comparison.difference is not None
+        print(f"{comparison} in {time.monotonic() - start:,.0f} s", flush=True)
+    return int(differs)
+
+
+if __name__ == "__main__":
+    fix_hash_seed("tests.conformance.exhaustive")
+    sys.exit(main())
