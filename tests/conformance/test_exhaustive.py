@@ -11,7 +11,7 @@ from kvsched_fp.explore.presets import PRESETS
 
 from .walks import Walks
 
-COMPARED = ("tiny", "async-drafts", "session")
+COMPARED = ("tiny", "async-drafts", "session", "lora")
 """The others are compared by `python -m tests.conformance.exhaustive`."""
 
 

@@ -5,6 +5,7 @@ walk goes on from move to move, so that each history makes as many as it can tha
 Where it comes to a form under other names, the moves are the same ones, in the same order.
 """
 
+import sys
 from collections import deque
 from collections.abc import Iterator
 
@@ -17,10 +18,11 @@ from kvsched_fp.explore.situation import Situation, initial_situation
 
 
 class Walks:
-    """Walks through one world until every move was made."""
+    """Walks through one world until every move was made, of its first `max_forms` forms."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, max_forms: int = sys.maxsize) -> None:
         self._world = world
+        self._max_forms = max_forms
         self._moves = Moves(world)
         self._canonicalizer = Canonicalizer(world, self._moves.kind_of)
         self._targets = self._explore()
@@ -53,6 +55,9 @@ class Walks:
         to_expand = [(self._canonicalizer.key(first), first)]
         for key, situation in to_expand:  # grows while it is walked through
             if key in targets:
+                continue
+            if len(targets) >= self._max_forms:
+                targets[key] = []  # nothing is tried from here on
                 continue
             after = [self._follow(situation, event) for event in self._moves.enabled(situation)]
             keys = [self._canonicalizer.key(situation) for situation in after]

@@ -1,4 +1,4 @@
-"""Random small worlds, without the reference's quirks: no invariant is broken in any, and nobody is stuck.
+"""Random small worlds. Without the reference's quirks, no invariant is broken in any, and nobody is stuck.
 
     python -m tests.unit.explore.random_worlds --seed 1 --seconds 600
 
@@ -9,10 +9,10 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from kvsched_fp.config import SchedulerConfig
+from kvsched_fp.config import Quirk, SchedulerConfig
 from kvsched_fp.errors import InvalidConfig
 from kvsched_fp.events import PauseState
 from kvsched_fp.explore import Limits, RequestKind, World, explore
@@ -22,22 +22,22 @@ MAX_STATES = 1200
 """Worlds that are larger are cut: the first states are enough to fill such a pool."""
 
 
-def random_worlds(seed: int) -> Iterator[World]:
-    """Give worlds without end; the same for the same seed."""
+def random_worlds(seed: int, quirks: Collection[Quirk] = ()) -> Iterator[World]:
+    """Give worlds without end; the same for the same seed and quirks."""
     rng = random.Random(seed)
     for number in range(sys.maxsize):
         try:
-            yield _world(rng, f"world {number} of seed {seed}")
+            yield _world(rng, f"world {number} of seed {seed}", quirks)
         except InvalidConfig:
             continue  # drawn at random, not every configuration makes sense
 
 
-def _world(rng: random.Random, name: str) -> World:
+def _world(rng: random.Random, name: str, quirks: Collection[Quirk]) -> World:
     theme = rng.choice(list(_THEMES))
     values = _config(rng) | _THEMES[theme](rng)
     if values.get("drop_eagle_block"):
         values["num_hash_lookahead_tokens"] = 0
-    config = SchedulerConfig(quirks=(), **values)
+    config = SchedulerConfig(quirks=quirks, **values)
     num_stages = config.pipeline_parallel_size + config.async_scheduling
     return World(
         name=name,

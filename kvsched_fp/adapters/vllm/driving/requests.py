@@ -51,7 +51,9 @@ def to_vllm_request(request: Request, hasher: RequestHasher | None) -> VllmReque
 def _to_vllm_lora(lora: LoRA | None) -> LoRARequest | None:
     if lora is None:
         return None
-    return LoRARequest(lora_name=lora.name, lora_int_id=lora.lora_id, lora_path=lora.path or "somewhere")
+    made = LoRARequest(lora_name=lora.name, lora_int_id=lora.lora_id, lora_path=lora.path or "somewhere")
+    made.lora_path = lora.path  # vLLM makes none without a path, but hashes whatever is there
+    return made
 
 
 def _to_vllm_pooling_params(request: Request) -> PoolingParams:
