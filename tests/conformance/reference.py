@@ -30,7 +30,11 @@ from kvsched_fp import (
     UpdateDraftsInFlight,
 )
 from kvsched_fp.adapters.vllm.driving.build import build_scheduler
-from kvsched_fp.adapters.vllm.driving.calls import reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.calls import (
+    reset_prefix_cache,
+    to_vllm_drafts,
+    update_from_output,
+)
 from kvsched_fp.adapters.vllm.driving.clock import Clock
 from kvsched_fp.adapters.vllm.driving.requests import (
     VllmGrammar,
@@ -153,6 +157,6 @@ class ReferenceScheduler:
         model_runner_output = to_model_runner_output(
             output.num_scheduled_tokens, result.sampled_token_ids, result.pooled_request_ids
         )
-        clients = self.scheduler.update_from_output(output, model_runner_output)
+        clients = update_from_output(self.scheduler, output, model_runner_output)
         self._in_flight.popleft()
         return emitted_to_plain(clients, self._events.take())

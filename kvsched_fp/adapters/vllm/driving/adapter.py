@@ -22,7 +22,11 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus as VllmRequestStatus
 
 from kvsched_fp.adapters.vllm.driving.build import build_scheduler, reference_class
-from kvsched_fp.adapters.vllm.driving.calls import reset_prefix_cache, to_vllm_drafts
+from kvsched_fp.adapters.vllm.driving.calls import (
+    reset_prefix_cache,
+    to_vllm_drafts,
+    update_from_output,
+)
 from kvsched_fp.adapters.vllm.driving.clock import Clock
 from kvsched_fp.adapters.vllm.driving.hasher import make_named_hasher
 from kvsched_fp.adapters.vllm.driving.requests import VllmGrammar, to_model_runner_output, to_vllm_request
@@ -134,7 +138,7 @@ class VllmAdapter(Adapter):
                 returned = to_model_runner_output(
                     output.num_scheduled_tokens, result.sampled_token_ids, result.pooled_request_ids
                 )
-                return self.scheduler.update_from_output(output, returned)
+                return update_from_output(self.scheduler, output, returned)
             case AddRequest(request):
                 return self.scheduler.add_request(self._to_vllm(request))
             case FinishRequests(request_ids, status):
