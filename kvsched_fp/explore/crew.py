@@ -159,9 +159,8 @@ def require_jobs(num_jobs: int, **imported: object) -> None:
         raise InvalidInputError("num_jobs", num_jobs, "an integer >= 1")
     for name, value in imported.items() if num_jobs > 1 else ():
         if not _can_be_imported(value):
-            allowed = (
-                f"what another process can import: of a module, neither local nor a lambda (num_jobs={num_jobs})"
-            )
+            allowed = "what another process can import: of a module, neither local nor a lambda"
+            allowed += f" (num_jobs={num_jobs})"
             raise InvalidInputError(name, value, allowed)
 
 
