@@ -14,7 +14,7 @@ from kvsched_fp.events import AddRequest, Event, Schedule
 from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.duel import Duel
 from kvsched_fp.testing.features import Feature
-from kvsched_fp.testing.parting import Parting
+from kvsched_fp.testing.parting import HIDE, Parting
 from kvsched_fp.testing.reporting import report
 from kvsched_fp.testing.strategies.events import Outside
 from kvsched_fp.testing.strategies.plays import Play, plays
@@ -65,6 +65,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(data=st.data())
     def start(self, data: st.DataObject) -> None:
         """Begin in a small world."""
+        __tracebackhide__ = HIDE
         world: World = data.draw(rough_worlds(self.adapter.features), label="world")
         config = self.adapter.adapt_config(world.config)
         most = max(world.max_in_flight, config.pipeline_parallel_size + int(config.async_scheduling))
@@ -80,12 +81,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def happen(self, data: st.DataObject) -> None:
         """Let any event happen that makes sense."""
+        __tracebackhide__ = HIDE
         assert self._duel is not None
         self._apply(data.draw(self._outside.events(self._duel.state), label="event"))
 
     @rule(play=plays())
     def go_on(self, play: Play) -> None:
         """Let some steps happen, while nothing comes from outside."""
+        __tracebackhide__ = HIDE
         assert self._duel is not None
         for move in play.moves:
             state = self._duel.state
@@ -103,6 +106,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _apply(self, event: Event) -> None:
         """Let both do an event, and the drafts that follow it."""
+        __tracebackhide__ = HIDE
         assert self._duel is not None
         pending: Event | None = event
         self._is_whole = False
@@ -116,6 +120,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _tell(self, parting: Parting | None) -> None:
         """Raise a parting, if there is one, and keep it: it may not come again."""
+        __tracebackhide__ = HIDE
         if parting is not None:
             self.partings.append(parting)
             raise report(parting, self.trace_dir, type(self).__name__)
@@ -135,6 +140,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Let what is live come to its end, and stop the scheduler under test."""
+        __tracebackhide__ = HIDE
         if self._duel is None:
             return
         try:
