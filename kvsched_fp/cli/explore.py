@@ -21,8 +21,9 @@ from kvsched_fp.cli.progress import ExploreProgress
 from kvsched_fp.cli.usage import command
 from kvsched_fp.cli.world_source import OUTSIDE, WorldOptions, make_world
 from kvsched_fp.errors import InvalidInputError, TraceError
-from kvsched_fp.explore.findings import Counterexample, Ending, Limits, SearchProgress
+from kvsched_fp.explore.findings import Ending, Exploration, Limits, SearchProgress
 from kvsched_fp.explore.goals import GOALS
+from kvsched_fp.explore.memory import require_memory
 from kvsched_fp.explore.presets import PRESETS
 from kvsched_fp.explore.search import explore
 from kvsched_fp.explore.story import play_again
@@ -118,7 +119,7 @@ search, which is told; 1 something is wrong, or a goal was not reached in a worl
     "--trace",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the counterexample as a trace, if there is one.",
+    help="Write the counterexample as a trace, if there is one; else FILE stays as it is.",
 )
 @option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @option(
@@ -163,12 +164,13 @@ def explore_command(
     )
     if trace is not None:
         require_writable(trace)
-    world = make_world(find_preset(world_name or DEFAULT_WORLD), changes)
+    preset = find_preset(world_name or DEFAULT_WORLD)
+    world = make_world(preset, changes)
+    require_memory("--memory", memory * _MIB, jobs, unit_bytes=_MIB, unit="MiB")
     limits = Limits(max_depth=depth, max_states=max_states, max_bytes=memory * _MIB)
-    report = run_search(world, limits, num_jobs=jobs, checks=not no_check, quiet=quiet)
-    counterexample = report.exploration.counterexample
-    if trace is not None and counterexample is not None:
-        write_counterexample(trace, world, counterexample)
+    report = run_search(preset, world, limits, num_jobs=jobs, checks=not no_check, quiet=quiet)
+    if trace is not None:
+        write_trace(trace, report.exploration)
     if as_json:
         click.echo(format_json(report))
     else:
@@ -199,7 +201,9 @@ def find_preset(name: str) -> World:
     return PRESETS[name]
 
 
-def run_search(world: World, limits: Limits, *, num_jobs: int, checks: bool, quiet: bool) -> ExploreReport:
+def run_search(
+    preset: World, world: World, limits: Limits, *, num_jobs: int, checks: bool, quiet: bool
+) -> ExploreReport:
     """Search, with a line of progress, until the end or Ctrl-C."""
     started = time.perf_counter()
     with catch_interrupt() as interrupt, ExploreProgress(visible=not quiet) as progress:
@@ -211,12 +215,20 @@ def run_search(world: World, limits: Limits, *, num_jobs: int, checks: bool, qui
         exploration = explore(
             world, limits=limits, num_jobs=num_jobs, checks=checks, tell=tell, starting=interrupts_held_back
         )
-    return ExploreReport(exploration=exploration, limits=limits, wall_seconds=time.perf_counter() - started)
+    return ExploreReport(preset=preset, exploration=exploration, wall_seconds=time.perf_counter() - started)
 
 
-def write_counterexample(path: Path, world: World, counterexample: Counterexample) -> None:
-    """Write a history as a trace; an event at which the machine failed is left out."""
-    with open_trace(path, world.config) as writer:
-        for told in play_again(world, counterexample):
+def write_trace(path: Path, found: Exploration) -> None:
+    """Write the counterexample as a trace; an event at which the machine failed is left out.
+
+    Without one, nothing is written, and a file that is there stays; the standard error says so, as it may
+    be taken for the trace of this search.
+    """
+    if found.counterexample is None:
+        if path.exists():
+            click.echo(f"{path}: left as it was before; this search has no counterexample", err=True)
+        return
+    with open_trace(path, found.world.config) as writer:
+        for told in play_again(found.world, found.counterexample):
             if told.after is not None:
                 writer.write(told.event, told.after, told.outcome)

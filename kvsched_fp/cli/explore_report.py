@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kvsched_fp.cli.failures import EXIT_FAULT
-from kvsched_fp.explore.findings import Ending, Exploration, Limits
+from kvsched_fp.cli.world_source import encode_changes
+from kvsched_fp.explore.findings import Ending, Exploration
 from kvsched_fp.explore.story import tell_story
+from kvsched_fp.explore.world import World
 from kvsched_fp.trace.codec import encode_event
 
 
@@ -19,10 +21,10 @@ from kvsched_fp.trace.codec import encode_event
 class ExploreReport:
     """The outcome of a search."""
 
+    preset: World
+    """The world that was asked for by name."""
     exploration: Exploration
-    """What was found."""
-    limits: Limits
-    """How far it was to go."""
+    """What was found, in that or in what was made of it."""
     wall_seconds: float
     """How long it took."""
 
@@ -41,7 +43,7 @@ def is_cut(report: ExploreReport) -> bool:
 
 def tell_ending(report: ExploreReport) -> str:
     """Say what was explored, and what was not."""
-    found, limits = report.exploration, report.limits
+    found, limits = report.exploration, report.exploration.limits
     num_left = found.num_states - found.num_expanded
     left = f"; states found and not explored: {num_left:,}"
     reach = f"every history of at most {found.depth} events was tried"
@@ -77,6 +79,8 @@ def print_report(report: ExploreReport, console: Console, *, trace: Path | None,
         _print(console, f"never reached: {', '.join(exploration.missed_goals)}")
     counterexample = exploration.counterexample
     if counterexample is None:
+        if trace is not None and not quiet:
+            _print(console, f"nothing written to {trace}: there is no counterexample")
         return
     for line in tell_story(exploration.world, counterexample):
         _print(console, line)
@@ -112,6 +116,10 @@ def report_as_mapping(report: ExploreReport) -> dict[str, Any]:
     counterexample = found.counterexample
     return {
         "world": found.world.name,
+        "preset": report.preset.name,
+        "changes": encode_changes(report.preset, found.world),
+        "limits": attrs.asdict(found.limits),
+        "checks": found.checks,
         "ending": found.ending.value,
         "num_states": found.num_states,
         "num_expanded": found.num_expanded,

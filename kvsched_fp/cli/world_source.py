@@ -1,5 +1,6 @@
 """The world that `explore` searches: a preset, and what the command line changes in it."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from kvsched_fp.errors import InvalidInputError
 from kvsched_fp.events import PauseState
 from kvsched_fp.explore.goals import GOALS
 from kvsched_fp.explore.world import RequestKind, World
+from kvsched_fp.trace.codec import encode_config
 
 OUTSIDE: dict[str, dict[str, Any]] = {
     "aborts": {"aborts": True},
@@ -72,6 +74,7 @@ def make_world(preset: World, options: WorldOptions) -> World:
         changes |= OUTSIDE[name]
     for name in options.removed:
         changes |= {field: type(value)() for field, value in OUTSIDE[name].items()}
+    changes = {field: value for field, value in changes.items() if value != getattr(preset, field)}
     if not changes and not options.goals:
         return preset
     # What was written for the preset need not be reachable in another world.
@@ -79,6 +82,28 @@ def make_world(preset: World, options: WorldOptions) -> World:
     if len(changes) > 1:
         changes |= {"name": f"{preset.name}, changed", "about": ""}
     return attrs.evolve(preset, **changes)
+
+
+def encode_changes(preset: World, world: World) -> dict[str, Any]:
+    """Give what makes `world` out of `preset`, by option of the command line, as plain JSON values.
+
+    A configuration file is among the fields that `--set` sets. What is as in the preset is left out.
+    """
+    before, after = encode_config(preset.config), encode_config(world.config)
+    is_added = {
+        name: all(getattr(world, field) == value for field, value in fields.items())
+        for name, fields in OUTSIDE.items()
+        if any(getattr(world, field) != getattr(preset, field) for field in fields)
+    }
+    changes = {
+        "set": {name: value for name, value in after.items() if before[name] != value},
+        "request": [] if world.kinds == preset.kinds else list(map(_write_kind, world.kinds)),
+        "in-flight": None if world.max_in_flight == preset.max_in_flight else world.max_in_flight,
+        "with": [name for name, added in is_added.items() if added],
+        "without": [name for name, added in is_added.items() if not added],
+        "goal": [] if world.goals == preset.goals else list(world.goals),
+    }
+    return {option: value for option, value in changes.items() if value}
 
 
 def _known_goals(names: Iterable[str]) -> tuple[str, ...]:
@@ -110,3 +135,12 @@ def _read_kind(text: str, name: str) -> RequestKind:
     if "num_prompt_tokens" not in fields:
         raise InvalidInputError("--request", text, "with prompt=N, the tokens of the prompt")
     return RequestKind(name=name, **fields)
+
+
+def _write_kind(kind: RequestKind) -> str:
+    """Write a kind of request as `_read_kind` reads it."""
+    values = ((key, getattr(kind, field)) for key, field in _KEYS.items())
+    defaults = attrs.fields_dict(RequestKind)
+    return ",".join(
+        f"{key}={json.dumps(value)}" for key, value in values if value != defaults[_KEYS[key]].default
+    )

@@ -5,7 +5,9 @@ the shares out. Numbers go by the order of the moves, so the result is the same 
 """
 
 import multiprocessing
+import pickle
 import signal
+import sys
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -13,8 +15,10 @@ from ctypes import c_longlong
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from kvsched_fp.errors import InvalidInputError
 from kvsched_fp.explore.shard import LevelPart, Numbered, Shard, Task
 
 POLL_SECONDS = 0.1
@@ -144,6 +148,34 @@ class Processes:
             moved = _ask(self._connections[giver], "give", count)
             self._sizes[taker] = _ask(self._connections[taker], "take", moved)
             self._sizes[giver] -= count
+
+
+def require_jobs(num_jobs: int, **imported: object) -> None:
+    """Refuse a number of processes that is none, and what several would import and cannot.
+
+    Raises `InvalidInputError` with the name under which it is given.
+    """
+    if type(num_jobs) is not int or num_jobs < 1:
+        raise InvalidInputError("num_jobs", num_jobs, "an integer >= 1")
+    for name, value in imported.items() if num_jobs > 1 else ():
+        if not _can_be_imported(value):
+            allowed = "what another process can import: of a module, neither local nor a lambda"
+            allowed += f" (num_jobs={num_jobs})"
+            raise InvalidInputError(name, value, allowed)
+
+
+def _can_be_imported(value: object) -> bool:
+    """Tell whether a process that starts anew can find a function, a class or a value by its name."""
+    try:
+        pickled = pickle.dumps(value)
+    except Exception:  # a value of one's own may refuse in any way
+        return False
+    if b"__main__" not in pickled:
+        return True
+    main = sys.modules["__main__"]
+    if getattr(main, "__spec__", None) is not None:  # `python -m`
+        return True
+    return Path(getattr(main, "__file__", "")).is_file()  # no file: a notebook, or `python -c`
 
 
 def _ask(connection: Connection, command: str, argument: object) -> Any:

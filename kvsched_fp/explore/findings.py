@@ -87,6 +87,10 @@ class Exploration:
 
     world: World
     """What was searched."""
+    limits: Limits
+    """How far it was to go."""
+    checks: bool
+    """Whether invariants were checked."""
     ending: Ending
     """Why it ended."""
     num_states: int

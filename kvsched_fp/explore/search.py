@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from kvsched_fp import machine
 from kvsched_fp.errors import InvalidInputError
 from kvsched_fp.events import Event
-from kvsched_fp.explore.crew import Crew, OneShard, Processes
+from kvsched_fp.explore.crew import Crew, OneShard, Processes, require_jobs
 from kvsched_fp.explore.findings import (
     Counterexample,
     Ending,
@@ -27,7 +27,7 @@ from kvsched_fp.explore.findings import (
     fault_of,
 )
 from kvsched_fp.explore.goals import GOALS
-from kvsched_fp.explore.memory import lacks_memory
+from kvsched_fp.explore.memory import lacks_memory, require_memory, share_of
 from kvsched_fp.explore.moves import Moves, StepFunction
 from kvsched_fp.explore.shard import SITUATION_ITSELF, LevelPart, Shard, Task
 from kvsched_fp.explore.situation import initial_situation
@@ -53,17 +53,20 @@ def explore(
     `checks` says whether invariants are checked; errors of the machine and standstills always are. `step`
     is the machine; with several processes, a function that they can import. `tell` hears now and then how
     far it is, and says whether to go on. Processes are started within `starting()`. Raises
-    `InvalidInputError` for a goal that is none.
+    `InvalidInputError` for a goal that is none, for a `step` or a world that several processes cannot have,
+    and for a memory limit below what this process has already.
     """
     for name in world.goals:
         if name not in GOALS:
             raise InvalidInputError("goals", name, f"one of {', '.join(GOALS)}")
+    require_jobs(num_jobs, step=step, block_hasher=world.config.block_hasher)
+    if limits.max_bytes is not None:
+        require_memory("max_bytes", limits.max_bytes, num_jobs)
     task = Task(
         world=world,
         step=step,
         checks=checks,
-        # Several processes have one beside them, which knows all keys.
-        max_bytes=None if limits.max_bytes is None else limits.max_bytes // (num_jobs + (num_jobs > 1)),
+        max_bytes=None if limits.max_bytes is None else share_of(limits.max_bytes, num_jobs),
     )
     with ExitStack() as stack:
         return _Search(task, limits, tell).run(num_jobs, stack, starting)
@@ -201,6 +204,8 @@ class _Search:
     def _end(self, ending: Ending, counterexample: Counterexample | None = None) -> Exploration:
         return Exploration(
             world=self._task.world,
+            limits=self._limits,
+            checks=self._task.checks,
             ending=ending,
             num_states=len(self._parents),
             num_expanded=self._num_expanded,

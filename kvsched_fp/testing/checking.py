@@ -15,12 +15,14 @@ from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.features import features_named
 from kvsched_fp.testing.live_judge import MAX_SECONDS, shrink_parting
 from kvsched_fp.testing.machine import SchedulerMachine, Tally
-from kvsched_fp.testing.parting import Parting, SchedulersDiffer
+from kvsched_fp.testing.parting import HIDE, Parting, SchedulersDiffer
 from kvsched_fp.testing.profiles import Profile, choose_profile
 from kvsched_fp.testing.reporting import report
 
 DEFAULT_TRACE_DIR = Path(".kvsched-fp")
 """Where the trace of a difference goes."""
+
+__unittest = True  # unittest leaves functions of such a module out of its tracebacks
 
 
 def scheduler_machine(
@@ -53,6 +55,7 @@ def scheduler_machine(
 
     def run_test(_: TestCase) -> None:
         """Search for a difference."""
+        __tracebackhide__ = HIDE
         run_machine(machine, profile)
 
     case = type(f"Test{name}", (TestCase,), {"runTest": run_test, "__doc__": values["__doc__"]})
@@ -71,6 +74,7 @@ def check_scheduler(
 
     The arguments are those of `scheduler_machine`.
     """
+    __tracebackhide__ = HIDE
     try:
         run_machine(scheduler_machine(adapter, profile=profile, trace_dir=trace_dir, name=name), profile)
     finally:
@@ -87,6 +91,7 @@ def run_machine(
     configurations mean, for at most `max_seconds`. Raises `SchedulersDiffer`, also for a difference that
     does not come again.
     """
+    __tracebackhide__ = HIDE
     chosen = choose_profile(profile)
     for number, settings in zip(count(), chosen.batches(), strict=False):
         # A class of its own for the seed, which else would stay on the machine.

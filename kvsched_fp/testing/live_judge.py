@@ -21,7 +21,7 @@ from kvsched_fp.testing.adapter import Adapter
 from kvsched_fp.testing.duel import play
 from kvsched_fp.testing.features import Feature, features_named, fits
 from kvsched_fp.testing.parting import Parting
-from kvsched_fp.testing.strategies.outside import free_ids, has_room, sampling_rows
+from kvsched_fp.testing.strategies.outside import free_ids, has_room, keeps_arrival, sampling_rows
 from kvsched_fp.trace.shrink import Judge, fit, shrink
 
 MAX_SECONDS = 30.0
@@ -97,8 +97,15 @@ class EngineFit:
             case Schedule() if len(state.in_flight) >= self._max_in_flight(state.config):
                 return None
             case AddRequest(request):
-                return fitting if self._may_be_added(state, request) else None
+                return self._fit_request(state, fitting) if self._may_be_added(state, request) else None
         return fitting
+
+    def _fit_request(self, state: SchedulerState, event: AddRequest) -> AddRequest:
+        """Let the next input of a session have the arrival time that an engine may bring."""
+        live = state.requests.get(event.request.request_id)
+        if live is None or not keeps_arrival(state, live.request_id):
+            return event
+        return attrs.evolve(event, request=attrs.evolve(event.request, arrival_time=live.arrival_time))
 
     def _max_in_flight(self, config: SchedulerConfig) -> int:
         if Feature.STEPS_IN_FLIGHT in self._allowed:

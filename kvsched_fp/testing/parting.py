@@ -1,5 +1,6 @@
 """Where a scheduler under test and the machine parted."""
 
+from operator import methodcaller
 from pathlib import Path
 
 import attrs
@@ -76,3 +77,7 @@ class SchedulersDiffer(AssertionError):  # noqa: N818  the names of errors are t
         """Where."""
         self.story = story
         """What happened, for a person."""
+
+
+HIDE = methodcaller("errisinstance", SchedulersDiffer)
+"""For `__tracebackhide__`: a story says it all, so pytest leaves our functions out of its traceback."""

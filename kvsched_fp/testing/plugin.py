@@ -10,13 +10,16 @@ installed, as `kvsched_fp_pytest`; so it imports nothing of the package before i
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
 _OPTIONS = {"--kvsched-adapter": "MODULE:NAME", "--kvsched-command": "a program, and its arguments"}
 """The two ways to name a scheduler, and what each takes."""
+
+_NODE_ID = "kvsched-fp"
+"""What the test is called where it is listed; `-k` knows it by that, too."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,12 +60,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args = []
 
 
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Add the test."""
-    if any(config.getoption(option) is not None for option in _OPTIONS):
-        items.insert(0, SchedulerItem.from_parent(session, name="scheduler", nodeid="kvsched-fp"))
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Add the test to what the session collects: it is counted, selected and listed as any other."""
+    report = yield
+    config = collector.config
+    is_asked = any(config.getoption(option) is not None for option in _OPTIONS)
+    if is_asked and isinstance(collector, pytest.Session):
+        item = SchedulerItem.from_parent(collector, name="scheduler", nodeid=_NODE_ID)
+        item.extra_keyword_matches.add(_NODE_ID)
+        report.result.insert(0, item)
+    return report
 
 
 class SchedulerItem(pytest.Item):

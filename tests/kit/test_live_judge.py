@@ -86,6 +86,18 @@ def test_an_id_is_used_again_only_with_the_feature(allowed: tuple[Feature, ...],
     assert num_left == len(fitted(events, *allowed))
 
 
+@pytest.mark.parametrize(("num_answers", "arrival_time"), [(0, 9.0), (1, 0.0)])
+def test_an_arrival_time_changes_in_no_queue(num_answers: int, arrival_time: float) -> None:
+    """By priority, a session that waits for its input keeps its time, as it does where events are drawn."""
+    params = SamplingParams(max_tokens=1)
+    session = Request(request_id="a", prompt_token_ids=[1], sampling_params=params, resumable=True)
+    more = AddRequest(attrs.evolve(session, arrival_time=9.0))
+    events = [AddRequest(session), Schedule(), *[answer(1, a=[7])] * num_answers, more]
+    repaired = repair(attrs.evolve(CONFIG, policy="priority"), events, EngineFit(frozenset(Feature)))
+
+    assert arrival_time == repaired[-1].request.arrival_time
+
+
 def test_a_request_that_is_gone_may_come_back_in_a_result() -> None:
     """A result that is late keeps the row of a request that was ended."""
     events = fitted([add("a"), Schedule(), FinishRequests(["a"]), answer(1, a=[7])])

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from kvsched_fp import Emitted, Event, InvalidConfig, SchedulerOutput, SetPauseState
+from kvsched_fp import (
+    MINIMAL,
+    AddRequest,
+    Emitted,
+    Event,
+    GrammarReady,
+    InvalidConfig,
+    Request,
+    SamplingParams,
+    SchedulerOutput,
+    SetPauseState,
+)
 from kvsched_fp.testing import (
     EVERYTHING,
     PROFILES,
@@ -21,6 +32,12 @@ from kvsched_fp.testing import (
     check_scheduler,
     scheduler_machine,
 )
+from kvsched_fp.testing.duel import Duel
+from kvsched_fp.testing.machine import MAX_IDLE
+from kvsched_fp.testing.strategies import Outside, Play, World
+from kvsched_fp.testing.strategies.kinds import Kind
+from kvsched_fp.testing.strategies.outside import GRAMMARS
+from kvsched_fp.testing.strategies.themes import Besides
 from kvsched_fp.trace import check_trace, open_trace_reader
 from kvsched_fp.trace.codec import Told
 from tests.kit.schedulers import CalledAdapter, Crashing, LooksWrong
@@ -70,6 +87,37 @@ def test_the_runs_reach_what_is_rare() -> None:
 
     assert [] == [name for name in SITUATIONS if not machine.tally.situations[name]]
     assert machine.tally.num_events > machine.tally.num_runs > 0
+
+
+@pytest.mark.parametrize(("throttle", "num_steps"), [(False, MAX_IDLE), (True, 8)])
+def test_a_play_ends_where_nobody_gets_on(
+    monkeypatch: pytest.MonkeyPatch, throttle: bool, num_steps: int
+) -> None:
+    """Nobody waits in vain for a request that waits for its grammar; any event makes plays go on."""
+    monkeypatch.setattr("kvsched_fp.testing.machine.note", lambda _: None)  # Hypothesis is not there
+    machine = scheduler_machine(PureAdapter(), trace_dir=None)()
+    world = World(
+        kind=Kind.ANYTHING,
+        config=MINIMAL,
+        longest_prompt=4,
+        besides=Besides(config={}, grammars=True, sessions=False),
+    )
+    machine._outside, machine._duel = Outside(world), Duel(machine.adapter, MINIMAL)
+    machine._duel.start()
+    params = SamplingParams(max_tokens=1)
+    waits = Request(request_id="a", prompt_token_ids=[0], sampling_params=params, needs_grammar=True)
+    play = Play(moves="SR" * 8, throttle=throttle, say=[(0,)], drafts=[], obeys=True, knows=False)
+    machine._apply(AddRequest(waits))
+    machine._play(play)
+    first = machine._duel.state.current_step
+    machine._play(play)
+    second = machine._duel.state.current_step
+    machine._apply(GrammarReady("a", GRAMMARS[0]))
+    machine._play(play)
+
+    assert (num_steps, num_steps * (1 + throttle)) == (first, second)
+    assert second + 1 == machine._duel.state.current_step
+    assert not machine._duel.state.requests
 
 
 def test_a_wrong_step_is_found(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from kvsched_fp import InvalidEvent, Request, SchedulerConfig, SchedulerState, add_request
 from kvsched_fp.config import ALL_QUIRKS, Quirk
-from kvsched_fp.testing.strategies.outside import has_room
+from kvsched_fp.testing.strategies.outside import has_room, next_input
 from tests.unit.worlds import make_config, make_request, make_state, plan_steps, run_step
 
 STRICT = tuple(quirk for quirk in ALL_QUIRKS if quirk is not Quirk.OUTGROWS_MODEL_LEN)
@@ -66,3 +66,18 @@ def test_nothing_comes_behind_the_end() -> None:
 
     assert not has_room(state, more(1))
     assert not has_room(state, make_request("a"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "moment", "arrival_time"),
+    [("fcfs", "waits", 9.0), ("fcfs", "busy", 9.0), ("priority", "waits", 0.0), ("priority", "busy", 9.0)],
+)
+def test_an_arrival_time_changes_in_no_queue(policy: str, moment: str, arrival_time: float) -> None:
+    """By priority, input for a session that waits for it comes with the time of the session (D-13)."""
+    state = make_state(make_config(policy=policy), make_request("a", 5, resumable=True, max_tokens=1))
+    state = run_step(state)[0] if moment == "waits" else plan_steps(state, 1)
+    asked = attrs.evolve(more(2), arrival_time=9.0)
+    offered = next_input(state, "a", asked, is_end=False)
+
+    assert (moment == "waits") == (state.num_waiting_for_input > 0)
+    assert arrival_time == offered.arrival_time

@@ -48,7 +48,7 @@ def _module(tmp_path: Path) -> None:
 def run(folder: Path, *arguments: str) -> tuple[int, str]:
     """Run pytest with the plugin; give the exit code and what it printed."""
     # The plugin of an installed package would be there twice.
-    plugins = ("-p", "no:kvsched-fp", "-p", "kvsched_fp.testing.plugin", "-p", "no:cacheprovider")
+    plugins = ("-p", "no:kvsched-fp", "-p", "kvsched_fp.testing.plugin")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, *arguments],
         env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
@@ -99,6 +99,80 @@ def test_a_test_case_is_collected(tmp_path: Path) -> None:
     assert 1 == code
     assert "1 failed" in text
     assert "the scheduler under test does something else at event 1: view.running[0]" in text
+
+
+CALLS = {
+    "TestCase": "TestMine = scheduler_machine(Wrong()).TestCase",
+    "check_scheduler": "def test_mine(): check_scheduler(Wrong())",
+    "Hypothesis": "def test_mine(): run_state_machine_as_test(scheduler_machine(Wrong()))",
+}
+"""The ways to have a scheduler tested in a module."""
+
+
+@pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize("call", CALLS)
+def test_a_failure_shows_no_source_of_the_kit(call: str, tmp_path: Path) -> None:
+    """The story is what pytest shows first, and no function of the kit."""
+    (tmp_path / "test_three.py").write_text(
+        "from hypothesis.stateful import run_state_machine_as_test\n"
+        "from kvsched_fp.testing import check_scheduler, scheduler_machine\n"
+        f"from mine import Wrong\n{CALLS[call]}\n"
+    )
+    code, text = run(tmp_path, "test_three.py")
+    before, _, story = text.partition("the scheduler under test does something else at event 1: ")
+
+    assert 1 == code
+    assert story
+    assert "kvsched_fp/testing" not in text
+    assert "run_machine" not in text
+    assert len(before.splitlines()) < 25
+
+
+@pytest.mark.usefixtures("_module")
+def test_a_failure_in_unittest_shows_no_source_of_the_kit(tmp_path: Path) -> None:
+    """There, too, the story comes first."""
+    (tmp_path / "three.py").write_text(
+        f"from kvsched_fp.testing import scheduler_machine\nfrom mine import Wrong\n{CALLS['TestCase']}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "unittest", "three"],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 1 == done.returncode
+    assert "SchedulersDiffer: the scheduler under test does something else at event 1: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("-k", "nothing"), ["collected 1 item / 1 deselected / 0 selected"]),
+        (("--deselect", "kvsched-fp"), ["collected 1 item / 1 deselected / 0 selected"]),
+        (("-k", "kvsched-fp", "--collect-only"), ["1 test collected in "]),
+        (("-k", "scheduler", "--collect-only"), ["1 test collected in "]),
+        (("--collect-only",), ["collected 1 item\n", "<SchedulerItem scheduler>", "1 test collected in "]),
+        (("--collect-only", "-q"), ["kvsched-fp\n\n1 test collected in "]),
+        (("--collect-only", "-k", "nothing"), ["no tests collected (1 deselected)"]),
+        (("test_other.py", "--collect-only"), ["collected 2 items\n", "2 tests collected in "]),
+        (("test_other.py", "-k", "other"), ["collected 2 items / 1 deselected / 1 selected", "1 passed"]),
+        (("test_other.py", "-k", "other", "--lf"), ["collected 2 items / 1 deselected / 1 selected"]),
+    ],
+)
+def test_the_ready_test_is_counted_and_selected_as_any_other(
+    arguments: tuple[str, ...], parts: list[str], tmp_path: Path
+) -> None:
+    """By its name, `scheduler`, or by what it is listed as."""
+    _, text = run(tmp_path, "--kvsched-adapter", "mine:Plain", *arguments)
+
+    for part in parts:
+        assert part in text
+    assert "-1 selected" not in text
 
 
 @pytest.mark.usefixtures("_module")

@@ -162,9 +162,7 @@ class Outside:
         is_full = len(state.requests) >= MAX_LIVE
         if not sessions:
             return st.builds(partial(self._add, state), wishes())
-        more = st.builds(
-            partial(self._say_more, state), st.sampled_from(sessions), wishes(), is_end=st.booleans()
-        )
+        more = st.sampled_from(sessions).flatmap(lambda session: self.inputs(state, session))
         return more if is_full else st.one_of(st.builds(partial(self._add, state), wishes()), more)
 
     def _add(self, state: SchedulerState, wish: Wish) -> Event:
@@ -178,7 +176,16 @@ class Outside:
             self._unwilling.add(request.request_id)
         return AddRequest(request)
 
-    def _say_more(self, state: SchedulerState, session: RequestId, wish: Wish, *, is_end: bool) -> Event:
+    def inputs(
+        self, state: SchedulerState, session: RequestId, *, may_end: bool = True
+    ) -> st.SearchStrategy[AddRequest]:
+        """Draw the next input of a session, or its end."""
+        is_end = st.booleans() if may_end else st.just(value=False)
+        return st.builds(partial(self._say_more, state, session), wishes(), is_end=is_end)
+
+    def _say_more(
+        self, state: SchedulerState, session: RequestId, wish: Wish, *, is_end: bool
+    ) -> AddRequest:
         asked = self.world.make_request(self.num_requests, wish)
         more = next_input(state, session, asked, is_end=is_end)
         return AddRequest(more if has_room(state, more) else attrs.evolve(more, resumable=False))

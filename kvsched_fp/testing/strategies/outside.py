@@ -153,14 +153,23 @@ def next_input(
     chunk = attrs.evolve(session, prompt_token_ids=session.prompt_token_ids[:2], resumable=not is_end)
     if asked is None:
         return chunk
-    by_priority = state.config.policy is SchedulingPolicy.PRIORITY
     return attrs.evolve(
         chunk,
         prompt_token_ids=asked.prompt_token_ids[:3],
         sampling_params=asked.sampling_params,
-        # The reference does not move an entry whose arrival time changes (deviation D-13).
-        arrival_time=session.arrival_time if by_priority else asked.arrival_time,
+        arrival_time=session.arrival_time if keeps_arrival(state, request_id) else asked.arrival_time,
     )
+
+
+def keeps_arrival(state: SchedulerState, session: RequestId) -> bool:
+    """Tell whether the next input of a session has to come with the arrival time that the session has.
+
+    By priority, one that waits for it is begun in its queue, and the reference does not move an entry whose
+    arrival time changes (deviation D-13). What comes to a busy one is begun behind its stop, when it is in
+    no queue.
+    """
+    waits = state.progress[session].status is RequestStatus.WAITING_FOR_INPUT
+    return waits and state.config.policy is SchedulingPolicy.PRIORITY
 
 
 def has_room(state: SchedulerState, session: Request) -> bool:

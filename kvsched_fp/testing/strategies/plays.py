@@ -33,7 +33,7 @@ class Play:
     """Some steps: a string of `S` (plan a step) and `R` (the oldest step in flight comes back)."""
 
     moves: str
-    """What happens, in order."""
+    """What happens, in order; an `X` is a reset of the prefix cache, with all that runs."""
     throttle: bool
     """Whether prompts are held back by the cadence, all the while."""
     say: Answers
@@ -57,6 +57,39 @@ def plays() -> st.SearchStrategy[Play]:
         say=answers(),
         drafts=st.lists(DRAFTS, min_size=1, max_size=3),
         obeys=st.sampled_from([True, True, False]),
+        knows=st.booleans(),
+    )
+
+
+@functools.cache
+def ways_in() -> st.SearchStrategy[Play]:
+    """Draw some steps in which a request that has just come gets in, and begins."""
+    return st.builds(
+        Play,
+        moves=st.sampled_from(["SR", "SR", "SRSR"]),
+        throttle=st.just(value=False),
+        say=st.sampled_from([[(PLAIN,)], [(OTHER,), (PLAIN,)]]),
+        drafts=st.lists(DRAFTS, min_size=1, max_size=2),
+        obeys=st.just(value=True),
+        knows=st.booleans(),
+    )
+
+
+@functools.cache
+def floods() -> st.SearchStrategy[Play]:
+    """Draw some steps that are in flight together, with a reset of what runs among them."""
+    moves = st.builds(
+        lambda before, behind: "S" * before + "X" + "S" * behind + "R" * (before + behind),
+        st.sampled_from([1, 1, 2]),
+        st.integers(2, 4),
+    )
+    return st.builds(
+        Play,
+        moves=moves,
+        throttle=st.just(value=False),
+        say=answers(),
+        drafts=st.lists(DRAFTS, min_size=1, max_size=2),
+        obeys=st.just(value=True),
         knows=st.booleans(),
     )
 

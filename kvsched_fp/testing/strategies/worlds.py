@@ -1,11 +1,9 @@
 """Strategies: small worlds in which much happens.
 
 A pool has 3 to 11 usable blocks of 1 to 4 tokens per group, so that a handful of requests fight for it.
-Most worlds are of a kind in which one sort of thing happens often, since chance alone reaches some
-situations in one run of a hundred.
+Most worlds are of a kind (`kinds`) in which one sort of thing happens often.
 """
 
-import enum
 from collections.abc import Collection
 from typing import Any
 
@@ -17,23 +15,17 @@ from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.groups.full import FullAttentionSpec
 from kvsched_fp.request import LoRA, Request, SamplingParams
 from kvsched_fp.testing.features import EVERYTHING, Feature, features_named, restrict
+from kvsched_fp.testing.strategies.kinds import (
+    CONFIGS,
+    MOST_IN_FLIGHT,
+    Kind,
+    fit_besides,
+    fit_config,
+    fit_wish,
+    kinds,
+)
 from kvsched_fp.testing.strategies.themes import Besides, engines, make_room
 from kvsched_fp.testing.strategies.wishes import TEXTS, GrammarWish, Wish
-
-
-class Kind(enum.Enum):
-    """What happens often in a world."""
-
-    ANYTHING = "anything"
-    """Nothing in particular."""
-    CONTEST = "contest"
-    """Easy to get in: the running requests outgrow the pool."""
-    RISING = "rising"
-    """A contest with long outputs, in which each request is more important than the ones before it."""
-    SHARING = "sharing"
-    """All prompts are of one text, in whole blocks."""
-    DOOR = "door"
-    """It is hard to get in: reserve, watermark, whole prompts."""
 
 
 @attrs.frozen
@@ -55,18 +47,14 @@ class World:
 
     def make_request(self, number: int, wish: Wish) -> Request:
         """Make the how many-th request of a wish."""
-        share, max_tokens, fields = wish.share, wish.max_tokens, self._restrict_fields(wish.fields)
-        if self.kind is Kind.CONTEST:
-            share /= 2
-        if self.kind is Kind.RISING:
-            share, max_tokens, fields = share / 2, 40, {**fields, "priority": -number}
-        params = self._restrict_params(wish.params)
-        max_tokens = max(max_tokens, params.get("min_tokens", 0))
+        wish = fit_wish(self.kind, number, wish)
+        fields, params = self._restrict_fields(wish.fields), self._restrict_params(wish.params)
+        max_tokens = max(wish.max_tokens, params.get("min_tokens", 0))
         if self.config.runner_type is RunnerType.POOLING:
             max_tokens, params = 1, {}
-        if self.besides.sessions and wish.resumable and "min_tokens" not in params:
-            max_tokens = min(max_tokens, 3)  # so that it goes on often
-        num_tokens = int(share * self.longest_prompt)
+        elif self._goes_on_often(wish, params):
+            max_tokens = min(max_tokens, 3)
+        num_tokens = int(wish.share * self.longest_prompt)
         if wish.whole_blocks or self.kind is Kind.SHARING:
             num_tokens -= num_tokens % self.config.block_size
             # Where decodes are padded, so is a prompt of which all but one token can be cached.
@@ -78,6 +66,11 @@ class World:
             **self._extras(wish),
             **fields,
         )
+
+    def _goes_on_often(self, wish: Wish, params: dict[str, Any]) -> bool:
+        """Tell whether a request is a session that is to answer shortly each time."""
+        is_session = self.besides.sessions and wish.resumable
+        return is_session and "min_tokens" not in params and self.kind is not Kind.TALK
 
     def _restrict_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Leave out what the scheduler does not support; the policy FCFS ignores priorities."""
@@ -122,9 +115,10 @@ def worlds(allowed: Collection[Feature | str] = EVERYTHING) -> st.SearchStrategy
 @st.composite
 def _worlds(draw: st.DrawFn, allowed: frozenset[Feature]) -> World:
     besides = draw(engines(allowed))
-    kinds = _KINDS_WITH_DRAFTS if "num_spec_tokens" in besides.config else _KINDS
-    kind = draw(st.sampled_from([kind for kind in kinds if _NEEDS.get(kind) in {None, *allowed}]))
-    values: dict[str, Any] = {**draw(_FREE), **draw(_OF_KIND[kind]), **besides.config}
+    kind = draw(kinds(besides, allowed))
+    besides = fit_besides(kind, besides)
+    values: dict[str, Any] = {**draw(_FREE), **draw(CONFIGS[kind]), **besides.config}
+    fit_config(kind, values)
     restrict(values, allowed)
     max_model_len = (values["num_blocks"] - 1) * values["block_size"]
     if not values["enable_chunked_prefill"]:
@@ -169,6 +163,8 @@ def _rough_worlds(draw: st.DrawFn, allowed: frozenset[Feature]) -> World:
     config = world.config
     num_stages = config.pipeline_parallel_size + int(config.async_scheduling)
     more = st.sampled_from([1, 1, 2, 4]) if Feature.STEPS_IN_FLIGHT in allowed else st.just(1)
+    if world.kind is Kind.FLOOD:
+        more = st.just(MOST_IN_FLIGHT)
     is_long = draw(st.sampled_from([False, False, False, True]))
     needs_room = config.runner_type is RunnerType.DIFFUSION
     return attrs.evolve(
@@ -189,18 +185,6 @@ def _split_into_groups(values: dict[str, Any], num_groups: int) -> None:
         values["kv_cache_groups"] = (FullAttentionSpec(block_size=values["block_size"]),) * num_groups
         values["num_blocks"] = 1 + (values["num_blocks"] - 1) * num_groups
 
-
-_KINDS = (
-    *(Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.RISING, Kind.RISING),
-    *(Kind.SHARING, Kind.SHARING, Kind.DOOR, Kind.DOOR, Kind.DOOR),
-)
-"""The ones that need more luck come more often."""
-
-_KINDS_WITH_DRAFTS = (Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.SHARING, Kind.SHARING)
-"""Those in which decodes are preempted, and padded."""
-
-_NEEDS = {Kind.RISING: Feature.PRIORITY, Kind.SHARING: Feature.PREFIX_CACHING}
-"""What a scheduler has to support for a kind of world."""
 
 _FREE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
@@ -225,51 +209,3 @@ _FREE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "log_stats": st.booleans(),
     }
 )
-
-_CONTEST = {
-    "num_blocks": st.integers(5, 8),
-    "block_size": st.sampled_from([2, 3, 4]),
-    "max_num_batched_tokens": st.sampled_from([4, 5, 6, 8, 12]),
-    "max_num_seqs": st.just(4),
-    "max_num_active_seqs": st.none(),
-    "enable_chunked_prefill": st.just(True),
-    "long_prefill_token_threshold": st.just(0),
-    "scheduler_reserve_full_isl": st.just(False),
-    "watermark": st.just(0.0),
-    "prefill_schedule_interval": st.just(1),
-}
-
-_OF_KIND: dict[Kind, st.SearchStrategy[dict[str, Any]]] = {
-    Kind.ANYTHING: st.just({}),
-    Kind.CONTEST: st.fixed_dictionaries(_CONTEST),
-    Kind.RISING: st.fixed_dictionaries(
-        {
-            **_CONTEST,
-            "policy": st.just(SchedulingPolicy.PRIORITY),
-            # So little that what a victim gives back is missed.
-            "max_num_batched_tokens": st.sampled_from([3, 4, 6]),
-        }
-    ),
-    Kind.SHARING: st.fixed_dictionaries(
-        {
-            "num_blocks": st.integers(8, 12),
-            "block_size": st.sampled_from([2, 3]),
-            "enable_prefix_caching": st.just(True),
-            "long_prefill_token_threshold": st.sampled_from([0, 2, 3]),
-            "max_num_batched_tokens": st.integers(4, 16),
-        }
-    ),
-    Kind.DOOR: st.fixed_dictionaries(
-        {
-            "max_num_seqs": st.just(4),
-            "max_num_active_seqs": st.none(),
-            "max_num_batched_tokens": st.integers(2, 6),
-            "scheduler_reserve_full_isl": st.sampled_from([True, True, True, False]),
-            "watermark": st.sampled_from([0.3, 0.0, 0.0]),
-            "enable_chunked_prefill": st.booleans(),
-            "long_prefill_token_threshold": st.just(0),
-            "prefill_schedule_interval": st.sampled_from([1, 3]),
-        }
-    ),
-}
-"""What a kind of world says about its configuration; the rest is free."""

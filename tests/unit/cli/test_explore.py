@@ -1,21 +1,24 @@
 """`kvsched-fp explore`."""
 
 import io
+import itertools
 import json
 import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from kvsched_fp.cli import progress
 from kvsched_fp.cli.progress import ExploreProgress
-from kvsched_fp.explore import SearchProgress
+from kvsched_fp.explore import SearchProgress, memory
 from kvsched_fp.explore.presets import PRESETS
 from tests.unit.cli.helpers import assert_refused, run_cli
 
+MIB = 2**20
 UNDERSIZED = ("--set", "num_blocks=3", "--set", "allow_undersized_pool=true")
 """A pool in which a request of the world `tiny` gets stuck."""
 
@@ -50,6 +53,10 @@ def test_json_has_everything() -> None:
 
     assert {
         "world": "async-grammar",
+        "preset": "async-grammar",
+        "changes": {},
+        "limits": {"max_depth": None, "max_states": None, "max_bytes": 2048 * MIB},
+        "checks": True,
         "ending": "complete",
         "num_states": 342,
         "num_expanded": 342,
@@ -74,6 +81,87 @@ def test_somebody_is_stuck(tmp_path: Path) -> None:
     assert "   1  add 1b: 4 tokens of prompt, at most 2 of output" == lines[0]
     assert ["STUCK: no step will ever serve 1b", f"written to {trace}"] == lines[-2:]
     assert (0, True) == (checked.exit_code, "identical: 5 events" in checked.stdout)
+
+
+def test_an_older_trace_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    """It stays, and the standard error says so, also with `--quiet` or `--json`."""
+    trace = tmp_path / "stuck.jsonl"
+    run_cli("explore", "tiny", *UNDERSIZED, "--trace", trace, "--quiet")
+    before = trace.read_bytes()
+    results = [
+        run_cli("explore", "eagle", "--trace", trace, *more) for more in ((), ("--quiet",), ("--json",))
+    ]
+
+    for result in results:
+        told = f"{trace}: left as it was before; this search has no counterexample\n"
+        assert (0, told) == (result.exit_code, result.stderr)
+    assert before == trace.read_bytes()
+    assert "" == results[1].stdout
+
+
+def test_no_trace_of_nothing(tmp_path: Path) -> None:
+    """Without a counterexample none is written, and the report says so."""
+    trace = tmp_path / "none.jsonl"
+    result = run_cli("explore", "eagle", "--trace", trace)
+
+    assert f"nothing written to {trace}: there is no counterexample" in result.stdout
+    assert "" == result.stderr
+    assert not trace.exists()
+
+
+CHANGES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (UNDERSIZED, {"set": {"num_blocks": 3, "allow_undersized_pool": True}}),
+    (("--in-flight", "2"), {"in-flight": 2}),
+    (("--with", "pauses", "--without", "aborts"), {"with": ["pauses"], "without": ["aborts"]}),
+    (("--with", "aborts"), {}),
+    (("--goal", "batch"), {"goal": ["batch"]}),
+    (
+        ("--request", "prompt=2,output=2,count=2", "--request", "prompt=1,grammar=true,priority=-1"),
+        {"request": ["prompt=2,output=2,count=2", "prompt=1,priority=-1,grammar=true"]},
+    ),
+    (
+        ("--set", "block_size=1", "--set", "num_blocks=9", "--set", "policy=priority"),
+        {"set": {"block_size": 1, "num_blocks": 9, "policy": "priority"}},
+    ),
+)
+"""Options, and what the result says of them."""
+
+
+@pytest.mark.parametrize(("args", "changes"), CHANGES)
+def test_json_tells_how_the_world_was_changed(args: tuple[str, ...], changes: dict[str, Any]) -> None:
+    """By option, so that they make the same world once more."""
+    values = json.loads(run_cli("explore", "tiny", *args, "--depth", "2", "--json").stdout)
+    groups = values["changes"].get("set", {}).pop("kv_cache_groups", None)  # they follow from block_size
+
+    assert changes == values["changes"]
+    assert ("block_size" in changes.get("set", {})) == (groups is not None)
+    assert ("tiny", 2) == (values["preset"], values["limits"]["max_depth"])
+
+
+@pytest.mark.parametrize("args", [args for args, _ in CHANGES])
+def test_what_json_tells_makes_the_world_again(args: tuple[str, ...]) -> None:
+    """With the changes as options, the result is the same."""
+    first = json.loads(run_cli("explore", "tiny", *args, "--depth", "4", "--json").stdout)
+    changes = first["changes"]
+    again = [f"--set={name}={json.dumps(value)}" for name, value in changes.pop("set", {}).items()]
+    again += [
+        f"--{option}={value}"
+        for option, values in changes.items()
+        for value in (values if isinstance(values, list) else [values])
+    ]
+    second = json.loads(run_cli("explore", first["preset"], *again, "--depth", "4", "--json").stdout)
+    del first["wall_seconds"], second["wall_seconds"], first["changes"], second["changes"]
+
+    assert first == second
+
+
+def test_json_tells_a_configuration_file(tmp_path: Path) -> None:
+    """As single fields: the file may be another one when the result is read."""
+    config = tmp_path / "config.toml"
+    config.write_text("max_model_len = 6\nnum_blocks = 5\nblock_size = 2\nmax_num_batched_tokens = 200\n")
+    values = json.loads(run_cli("explore", "--config", config, "--depth", "1", "--json").stdout)
+
+    assert 200 == values["changes"]["set"]["max_num_batched_tokens"]
 
 
 def test_json_tells_the_counterexample() -> None:
@@ -162,10 +250,6 @@ def test_steps_in_flight_can_be_set() -> None:
             ("--max-states", "50"),
             "stopped at --max-states 50: every history of at most 4 events was tried; states",
         ),
-        (
-            ("--memory", "1"),
-            "stopped at --memory 1: every history of at most 0 events was tried; states",
-        ),
     ],
 )
 def test_a_limit_says_what_was_explored(args: tuple[str, ...], title: str) -> None:
@@ -177,7 +261,20 @@ def test_a_limit_says_what_was_explored(args: tuple[str, ...], title: str) -> No
     assert re.search(r"states found and not explored: [1-9]", result.stdout)
 
 
-@pytest.mark.parametrize(("option", "limit"), [("--depth", "3"), ("--max-states", "50"), ("--memory", "1")])
+def test_the_memory_limit_says_what_was_explored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any other limit does, on the standard error with `--quiet`."""
+    monkeypatch.setattr(memory, "resident_bytes", itertools.count(MIB, MIB // 2).__next__)
+    result = run_cli("explore", "--memory", "4", "--quiet")
+
+    assert (0, "") == (result.exit_code, result.stdout)
+    assert re.fullmatch(
+        "tiny: stopped at --memory 4: every history of at most [1-9] events was tried; states found "
+        "and not explored: .*\n",
+        result.stderr,
+    )
+
+
+@pytest.mark.parametrize(("option", "limit"), [("--depth", "3"), ("--max-states", "50")])
 def test_quiet_tells_that_a_limit_ended_the_search(option: str, limit: str) -> None:
     """One line on the standard error says what was explored; as JSON, the result has it."""
     result = run_cli("explore", option, limit, "--quiet")
@@ -187,6 +284,18 @@ def test_quiet_tells_that_a_limit_ended_the_search(option: str, limit: str) -> N
     assert re.fullmatch(rf"tiny: stopped at {option} {limit}: every history of .*\n", result.stderr)
     assert "" == as_json.stderr
     assert "complete" != json.loads(as_json.stdout)["ending"]
+
+
+@pytest.mark.parametrize(("num_jobs", "least"), [(1, 151), (2, 453)])
+def test_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPatch, num_jobs: int, least: int) -> None:
+    """Before the search, with what the process has; several processes have one beside them."""
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 151 * MIB)
+    refused = run_cli("explore", "--memory", str(least - 1), "--jobs", str(num_jobs))
+
+    assert_refused(
+        refused, f"--memory: got {least - 1}; allowed: at least {least} MiB: this process has 151 before"
+    )
+    assert 0 == run_cli("explore", "eagle", "--memory", str(least), "--jobs", str(num_jobs)).exit_code
 
 
 def test_several_processes_print_the_same() -> None:

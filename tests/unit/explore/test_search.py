@@ -1,7 +1,10 @@
 """The search: it finds the same with any number of processes, and by the shortest history."""
 
+import itertools
 import multiprocessing
 import re
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +22,7 @@ from kvsched_fp.explore import (
     World,
     crew,
     explore,
+    memory,
     search,
 )
 from kvsched_fp.explore.presets import PRESETS
@@ -190,10 +194,87 @@ def test_the_state_limit_keeps_the_first_states() -> None:
 def test_the_memory_limit_stops_at_once(monkeypatch: pytest.MonkeyPatch, num_jobs: int) -> None:
     """What was explored stays counted; no level that was begun counts as done."""
     monkeypatch.setattr(search, "SITUATIONS_PER_JOB", 1)
-    found = explore(PRESETS["tiny"], limits=Limits(max_bytes=2**20), num_jobs=num_jobs)
+    # This process grows with every look; the others are what they are, which is more than their share.
+    monkeypatch.setattr(memory, "resident_bytes", itertools.count(1000, 600).__next__)
+    found = explore(PRESETS["tiny"], limits=Limits(max_bytes=10_000), num_jobs=num_jobs)
 
     assert Ending.MEMORY_LIMIT is found.ending
     assert found.num_expanded < found.num_states
+
+
+@pytest.mark.parametrize(("num_jobs", "least"), [(1, 1000), (2, 3000)])
+def test_a_memory_limit_below_the_start_is_refused(
+    monkeypatch: pytest.MonkeyPatch, num_jobs: int, least: int
+) -> None:
+    """Nothing could be explored: it names the limit and what this process has."""
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 1000)
+    allowed = f"max_bytes: got {least - 1}; allowed: at least {least} bytes: this process has 1000 before"
+    with pytest.raises(InvalidInputError, match=allowed):
+        explore(PRESETS["tiny"], limits=Limits(max_bytes=least - 1), num_jobs=num_jobs)
+
+    assert Ending.COMPLETE is explore(PRESETS["eagle"], limits=Limits(max_bytes=least)).ending
+
+
+class _Unwilling:
+    """A machine that cannot be sent to another process, and says so in its own way."""
+
+    def __reduce__(self) -> str:
+        raise ZeroDivisionError
+
+    def __call__(self, *_: object) -> Any:
+        raise AssertionError("nothing is to be searched")
+
+
+def _at_a_prompt(*_: object) -> Any:
+    """Stand for a function that was typed into an interpreter."""
+    raise AssertionError("nothing is to be searched")
+
+
+def test_a_machine_that_no_other_process_can_import_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is searched, with the value and what is allowed; one process takes it."""
+
+    def local(*_: object) -> Any:
+        raise AssertionError("nothing is to be searched")
+
+    main = types.ModuleType("__main__")
+    main._at_a_prompt = _at_a_prompt  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(_at_a_prompt, "__module__", "__main__")
+    for step in (lambda *_: None, local, _Unwilling(), _at_a_prompt):
+        with pytest.raises(
+            InvalidInputError, match=r"step: got <.*; allowed: what another process can imp"
+        ):
+            explore(PRESETS["tiny"], step=step, num_jobs=2)
+
+    found = explore(PRESETS["tiny"], step=local, limits=Limits(max_depth=0))
+
+    assert Ending.DEPTH_LIMIT is found.ending
+
+
+def test_a_hasher_that_no_other_process_can_import_is_refused() -> None:
+    """As it is a part of the world that is sent."""
+
+    class Local(type(MINIMAL.block_hasher)):  # type: ignore[misc]
+        """A hasher of a function."""
+
+    config = attrs.evolve(PRESETS["tiny"].config, block_hasher=Local())
+    with pytest.raises(InvalidInputError, match=r"block_hasher: got .*; allowed: what another process"):
+        explore(attrs.evolve(PRESETS["tiny"], config=config), num_jobs=2)
+
+
+@pytest.mark.parametrize("num_jobs", [0, -1, "2", True])
+def test_a_number_of_processes_that_is_none(num_jobs: Any) -> None:
+    """It is refused by its name."""
+    with pytest.raises(InvalidInputError, match=r"num_jobs: got .*; allowed: an integer >= 1"):
+        explore(PRESETS["tiny"], num_jobs=num_jobs)
+
+
+def test_the_result_says_how_it_was_searched() -> None:
+    """The limits, and whether invariants were checked."""
+    limits = Limits(max_depth=2)
+    found = explore(PRESETS["tiny"], limits=limits, checks=False)
+
+    assert (PRESETS["tiny"], limits, False) == (found.world, found.limits, found.checks)
 
 
 def test_lack_of_memory_is_no_fault() -> None:
