@@ -39,24 +39,32 @@ class Kind(enum.Enum):
 
 
 _KINDS = (
-    *(Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.RISING, Kind.TIGHT),
-    *(Kind.FLOOD, Kind.FLOOD, Kind.SHARING, Kind.SHARING, Kind.DOOR, Kind.DOOR, Kind.DOOR),
+    *(Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.RISING, Kind.RISING),
+    *(Kind.SHARING, Kind.SHARING, Kind.DOOR, Kind.DOOR, Kind.DOOR),
 )
 """The ones that need more luck come more often."""
 
-_KINDS_WITH_DRAFTS = (
-    *(Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.SHARING, Kind.SHARING, Kind.FLOOD),
-)
+_KINDS_WITH_DRAFTS = (Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.SHARING, Kind.SHARING)
 """Those in which decodes are preempted, and padded."""
 
-_KINDS_WITH_SLOTS = (Kind.ANYTHING, Kind.CONTEST, Kind.RISING, Kind.TIGHT, Kind.TIGHT, Kind.TIGHT)
-"""Those in which the drafter has positions of its own, which are given back."""
+_OPENED = (
+    *(Kind.ANYTHING, Kind.CONTEST, Kind.CONTEST, Kind.RISING, Kind.RISING, Kind.TIGHT),
+    *(Kind.FLOOD, Kind.FLOOD, Kind.SHARING, Kind.SHARING, Kind.DOOR, Kind.DOOR, Kind.DOOR),
+)
+"""All of them, for a machine that plays how a world of a kind opens."""
 
-_KINDS_WITH_SESSIONS = (
+_OPENED_WITH_DRAFTS = (*_KINDS_WITH_DRAFTS, Kind.FLOOD)
+
+_OPENED_WITH_SLOTS = (Kind.ANYTHING, Kind.CONTEST, Kind.RISING, Kind.TIGHT, Kind.TIGHT, Kind.TIGHT)
+"""Those in which the drafter may have positions of its own, which are given back."""
+
+_OPENED_WITH_SESSIONS = (
     *(Kind.ANYTHING, Kind.CONTEST, Kind.RISING, Kind.SHARING, Kind.DOOR, Kind.DOOR),
     *(Kind.TALK,) * 6,
 )
 """Those in which sessions go on."""
+
+_SLOTS = "max_num_new_slots_for_drafting"
 
 _NEEDS: Mapping[Kind, frozenset[Feature]] = {
     Kind.ANYTHING: frozenset(),
@@ -85,13 +93,19 @@ MOST_IN_FLIGHT = 6
 """The most steps in flight where there are many."""
 
 
-def kinds(besides: Besides, allowed: frozenset[Feature]) -> st.SearchStrategy[Kind]:
-    """Draw the kind of a world by what its engine does besides."""
-    chosen: Sequence[Kind] = _KINDS_WITH_SESSIONS if besides.sessions else _KINDS
-    if "num_spec_tokens" in besides.config:
-        chosen = _KINDS_WITH_DRAFTS
-    if besides.config.get("max_num_new_slots_for_drafting"):
-        chosen = _KINDS_WITH_SLOTS
+def kinds(besides: Besides, allowed: frozenset[Feature], *, is_opened: bool) -> st.SearchStrategy[Kind]:
+    """Draw the kind of a world by what its engine does besides.
+
+    `is_opened` says whether the machine plays how a world of a kind opens; some kinds are nothing without.
+    """
+    has_drafts = "num_spec_tokens" in besides.config
+    chosen: Sequence[Kind] = _KINDS_WITH_DRAFTS if has_drafts else _KINDS
+    if is_opened and _SLOTS in besides.config:
+        chosen = _OPENED_WITH_SLOTS
+    elif is_opened and has_drafts:
+        chosen = _OPENED_WITH_DRAFTS
+    elif is_opened:
+        chosen = _OPENED_WITH_SESSIONS if besides.sessions else _OPENED
     return st.sampled_from([kind for kind in chosen if _NEEDS[kind] <= allowed])
 
 
@@ -109,7 +123,8 @@ def fit_config(kind: Kind, values: dict[str, Any]) -> None:
     num_spec_tokens = values.get("num_spec_tokens", 0)
     if kind is Kind.TIGHT and num_spec_tokens:
         # All rows but the last one verify drafts, which leaves a token or so for that.
-        num_slots = values.get("max_num_new_slots_for_drafting", 0)
+        num_slots = max(values[_SLOTS], 1) if _SLOTS in values else 0
+        values |= {_SLOTS: num_slots}
         values["max_num_batched_tokens"] = 3 * (1 + num_spec_tokens) + 4 * num_slots + 1
         values |= {"block_size": 4, "num_blocks": values["num_blocks"] + 4}
 

@@ -135,7 +135,7 @@ _READING_AHEAD = st.fixed_dictionaries(
     {
         "num_spec_tokens": st.integers(1, 3),
         "num_lookahead_tokens": st.sampled_from([2, 3]),
-        "max_num_new_slots_for_drafting": st.sampled_from([1, 2, 0]),
+        "max_num_new_slots_for_drafting": st.sampled_from([0, 1, 2]),
         "num_prefill_lookahead_tokens": st.sampled_from([3, 2, 0]),
         "num_hash_lookahead_tokens": st.sampled_from([1, 2, 0]),
         # Pieces of prompt that come close to its end.
