@@ -5,8 +5,10 @@
     python -m tests.mutants.report --pin              # and write the quickest seeds down, for pytest
 
 The last column is the number of events of the smallest story that was found; one behind `<=` could become
-smaller still, but the tries ran out, or none could be judged. The exit code is 1 if a mutant survives under
-any of the seeds.
+smaller still, but the tries ran out, or none could be judged.
+
+The exit code is 1 if a mutant survives under any of the seeds. It is 2, and nothing is planted, if the text
+of any mutant does not stand in its module exactly once: all of those are told first, one a line.
 """
 
 import argparse
@@ -21,9 +23,12 @@ from tests.mutants.hunting import MAX_EVENTS, Hunt, Kill, hunts, stream
 from tests.mutants.mutant import Mutant
 from tests.mutants.pins import read_pins, write_pins
 from tests.mutants.planted import MUTANTS
+from tests.mutants.planting import stale_lines
 from tests.mutants.shrinking import MAX_TRIES, SmallKill, shrink_kill
 
 SURVIVED = "SURVIVED"
+STALE = 2
+"""The exit code where a mutant cannot be planted."""
 NUM_LONGEST = 5
 
 
@@ -48,6 +53,10 @@ def main() -> int:
     """Print the table; give the exit code."""
     options = parse()
     mutants = named(options.only)
+    stale = stale_lines(mutants)
+    if stale:
+        print(f"{len(stale)} of {len(mutants)} mutants are stale:", *stale, sep="\n", file=sys.stderr)
+        return STALE
     pins = read_pins()
     max_tries = 0 if options.no_shrink else options.max_tries
     table: list[Row] = []
@@ -102,24 +111,36 @@ def _quickest(runs: Sequence[Sequence[Kill]]) -> list[int]:
     return seeds
 
 
-def named(part: str) -> list[Mutant]:
-    """Give the mutants whose names contain `part`."""
-    return [mutant for mutant in MUTANTS if part in mutant.name]
+def named(parts: Sequence[str]) -> list[Mutant]:
+    """Give the mutants whose names contain any of `parts`; all if there are none."""
+    return [mutant for mutant in MUTANTS if not parts or any(part in mutant.name for part in parts)]
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line, or `arguments`. Ends the process, with a message, for what is not allowed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.report", description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--only", default="", help="a name of a mutant to plant, or a part of names")
-    parser.add_argument("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed")
-    parser.add_argument("--max-tries", type=int, default=MAX_TRIES, help="smaller stories played for each")
-    parser.add_argument("--no-shrink", action="store_true", help="leave the smallest stories out")
-    parser.add_argument("--pin", action="store_true", help="write pins.json")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="mutants whose names contain one of these; else all",
+    )
+    add("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of the histories (%(default)s)")
+    add("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed (%(default)s)")
+    add("--max-tries", type=int, default=MAX_TRIES, help="smaller stories played for each (%(default)s)")
+    add("--no-shrink", action="store_true", help="leave the smallest stories out")
+    add("--pin", action="store_true", help="write pins.json")
     options = parser.parse_args(arguments)
-    if not named(options.only):
-        names = "\n  ".join(mutant.name for mutant in MUTANTS)
-        parser.error(f"--only: got {options.only!r}; allowed: a name or a part of one, of\n  {names}")
+    for part in options.only:
+        if not named([part]):
+            names = "\n  ".join(mutant.name for mutant in MUTANTS)
+            parser.error(f"--only: got {part!r}; allowed: names or parts of names, of\n  {names}")
     return options
 
 
