@@ -39,7 +39,7 @@ from tests.unit.walks import CONFIGS, KINDS, Walk, walk
 from tests.unit.worlds import make_config, make_request, make_state
 
 from .broken_runs import BROKEN_RUNS
-from .good import answer, busy_state, ready_state, run
+from .good import A, answer, busy_state, ready_state, run
 from .good_features import ahead_state, apply, constrained_state, failing_state, more_input, parked_state
 
 RUN_INVARIANTS = {entry.invariant_id: entry for entry in CATALOGUE if isinstance(entry, RunInvariant)}
@@ -105,7 +105,7 @@ def _follow(steps: Sequence[Step]) -> list[dict[str, str]]:
 
 def test_the_first_of_the_catalogue_is_told() -> None:
     """Of several invariants that a step breaks, `find_broken` gives all and `check` tells the first."""
-    ends = run(ready_state(), FinishRequests(("a",)))
+    ends = run(ready_state(), FinishRequests((A,)))
     again = attrs.evolve(ends, before=ends.after)
     broken = list(_checker_behind(ends).find_broken(again))
 
