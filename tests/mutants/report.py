@@ -2,7 +2,9 @@
 
     python -m tests.mutants.report                    # three seeds each
     python -m tests.mutants.report --only "a victim"  # those whose names contain it
-    python -m tests.mutants.report --pin              # and write the quickest seeds down, for pytest
+    python -m tests.mutants.report --pin              # and write down the quickest seeds, for pytest, and
+                                                      # what was measured, for specs/mutation.md
+    python -m tests.mutants.report --figures          # run nothing, print the figures of that page
 
 The last column is the number of events of the smallest story that was found; one behind `<=` could become
 smaller still, but the tries ran out, or none could be judged.
@@ -15,11 +17,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from statistics import median_low
 
 import attrs
 
 from tests.mutants.hunting import MAX_EVENTS, Hunt, Kill, hunts, stream
+from tests.mutants.measures import Measure, figures, read_measures, write_measures
 from tests.mutants.mutant import Mutant
 from tests.mutants.pins import read_pins, write_pins
 from tests.mutants.planted import MUTANTS
@@ -29,7 +31,6 @@ from tests.mutants.shrinking import MAX_TRIES, SmallKill, shrink_kill
 SURVIVED = "SURVIVED"
 STALE = 2
 """The exit code where a mutant cannot be planted."""
-NUM_LONGEST = 5
 
 
 @attrs.frozen
@@ -52,27 +53,42 @@ class Row:
 def main() -> int:
     """Print the table; give the exit code."""
     options = parse()
+    if options.figures:
+        print(*figures(read_measures()), sep="\n")
+        return 0
     mutants = named(options.only)
     stale = stale_lines(mutants)
     if stale:
         print(f"{len(stale)} of {len(mutants)} mutants are stale:", *stale, sep="\n", file=sys.stderr)
         return STALE
-    pins = read_pins()
     max_tries = 0 if options.no_shrink else options.max_tries
     table: list[Row] = []
     print("mutant | killer | events, seed by seed | smallest story")
     for hunt in hunts(mutants, shrinks=max_tries > 0):
         runs = [hunt.search(stream(seed), options.max_events) for seed in options.seeds]
-        for killer in hunt.mutant.killers:
-            table.append(_row(hunt, killer, runs, max_tries))
-            print(table[-1], flush=True)
-        pins[hunt.mutant.name] = _quickest(runs)
+        rows = [_row(hunt, killer, runs, max_tries) for killer in hunt.mutant.killers]
+        print(*rows, sep="\n", flush=True)
+        table += rows
         if options.pin:
-            write_pins(pins)
+            _pin(hunt.mutant.name, runs, rows, options.seeds)
     survivors = {row.name for row in table if None in row.kills}
     print(f"{len(mutants)} mutants, {len(survivors)} survived, seeds {options.seeds}")
-    _print_lengths([row for row in table if row.small is not None])
     return int(bool(survivors))
+
+
+def _pin(name: str, runs: Sequence[Sequence[Kill]], rows: Sequence[Row], seeds: Sequence[int]) -> None:
+    """Write down what was found of one mutant."""
+    write_pins({**read_pins(), name: _quickest(runs)})
+    measures = read_measures()
+    for row in rows:
+        events = {
+            str(seed): kill.num_events
+            for seed, kill in zip(seeds, row.kills, strict=True)
+            if kill is not None
+        }
+        known = measures.get((name, row.killer), Measure())
+        measures[name, row.killer] = known.merge(Measure(events, row.small))
+    write_measures(measures)
 
 
 def _row(hunt: Hunt, killer: str, runs: Sequence[Sequence[Kill]], max_tries: int) -> Row:
@@ -80,24 +96,6 @@ def _row(hunt: Hunt, killer: str, runs: Sequence[Sequence[Kill]], max_tries: int
     shortest = min(filter(None, kills), key=lambda kill: len(kill.played.events), default=None)
     small = shrink_kill(hunt, shortest, max_tries) if max_tries and shortest is not None else None
     return Row(hunt.mutant.name, killer, kills, small)
-
-
-def _print_lengths(rows: Sequence[Row]) -> None:
-    """Print how long the smallest stories are: half and nine in ten of them, and the longest."""
-    by_length = sorted(rows, key=_length)
-    if not by_length:
-        return
-    half = median_low(map(_length, rows))
-    most = _length(by_length[-(len(rows) // 10) - 1])
-    num_minimal = sum(row.small is not None and row.small.is_minimal for row in rows)
-    print(f"smallest stories: half of them take up to {half} events, nine in ten up to {most}")
-    print(f"{num_minimal} of {len(rows)} are as small as they get; the longest:")
-    for row in by_length[: -NUM_LONGEST - 1 : -1]:
-        print(f"  {row.small} | {row.name} | {row.killer}")
-
-
-def _length(row: Row) -> int:
-    return 0 if row.small is None else row.small.num_events
 
 
 def _quickest(runs: Sequence[Sequence[Kill]]) -> list[int]:
@@ -135,7 +133,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed (%(default)s)")
     add("--max-tries", type=int, default=MAX_TRIES, help="smaller stories played for each (%(default)s)")
     add("--no-shrink", action="store_true", help="leave the smallest stories out")
-    add("--pin", action="store_true", help="write pins.json")
+    add("--pin", action="store_true", help="write pins.json and measures.json")
+    add("--figures", action="store_true", help="run nothing, print the figures of measures.json")
     options = parser.parse_args(arguments)
     for part in options.only:
         if not named([part]):

@@ -420,17 +420,6 @@ PLANNING = (
         world=_short_of_blocks,
     ),
     Mutant(
-        name="blocks are given back though that is not enough",
-        module=_PREEMPTION,
-        old="    if not givers or not _is_enough(plan, request_id, givers):\n        return False",
-        new="    if not givers:\n        return False",
-        stands_for="Sessions lose what they have computed, and nobody goes on for it.",
-        killers=("INV-HOLD-01",),
-        features=("sessions",),
-        without_quirks=True,
-        world=_short_of_blocks,
-    ),
-    Mutant(
         name="others are admitted where blocks are given back",
         module=_PREEMPTION,
         old="    plan.someone_gave_back = True\n",
