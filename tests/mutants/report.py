@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import attrs
 
 from tests.mutants.hunting import MAX_EVENTS, Hunt, Kill, hunts, stream
-from tests.mutants.measures import Measure, figures, read_measures, write_measures
+from tests.mutants.measures import Measure, Measures, figures, read_measures, write_measures
 from tests.mutants.mutant import Mutant
 from tests.mutants.pins import read_pins, write_pins
 from tests.mutants.planted import MUTANTS
@@ -56,7 +56,7 @@ def main() -> int:
     if options.figures:
         print(*figures(read_measures()), sep="\n")
         return 0
-    mutants = named(options.only)
+    mutants = chosen(options.only, options.which, read_measures())
     stale = stale_lines(mutants)
     if stale:
         print(f"{len(stale)} of {len(mutants)} mutants are stale:", *stale, sep="\n", file=sys.stderr)
@@ -114,6 +114,18 @@ def named(parts: Sequence[str]) -> list[Mutant]:
     return [mutant for mutant in MUTANTS if not parts or any(part in mutant.name for part in parts)]
 
 
+def chosen(parts: Sequence[str], which: str, measures: Measures) -> list[Mutant]:
+    """Give the named mutants: all, those that lack a story, or those with one that is an upper bound."""
+
+    def belongs(mutant: Mutant) -> bool:
+        stories = [measures.get((mutant.name, killer), Measure()).small for killer in mutant.killers]
+        if which == "missing":
+            return None in stories
+        return which == "all" or any(small is not None and not small.is_minimal for small in stories)
+
+    return list(filter(belongs, named(parts)))
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line, or `arguments`. Ends the process, with a message, for what is not allowed."""
     parser = argparse.ArgumentParser(
@@ -128,6 +140,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         default=[],
         metavar="TEXT",
         help="mutants whose names contain one of these; else all",
+    )
+    add(
+        "--which",
+        choices=["all", "missing", "bounds"],
+        default="all",
+        help="of these, all, or those with no story in measures.json, or with one that may become smaller",
     )
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of the histories (%(default)s)")
     add("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed (%(default)s)")

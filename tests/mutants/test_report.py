@@ -6,9 +6,11 @@ import attrs
 import pytest
 
 from tests.mutants import report
+from tests.mutants.measures import Measure
 from tests.mutants.planted import MUTANTS
 from tests.mutants.planting import stale_lines
-from tests.mutants.report import STALE, named, parse
+from tests.mutants.report import STALE, chosen, named, parse
+from tests.mutants.shrinking import SmallKill
 
 
 def test_a_part_of_names_chooses() -> None:
@@ -18,6 +20,22 @@ def test_a_part_of_names_chooses() -> None:
     assert list(MUTANTS) == named(parse([]).only)
     assert some == [mutant for mutant in MUTANTS if "a victim" in mutant.name or "a hit" in mutant.name]
     assert len(named(["a victim"])) < len(some) < len(MUTANTS)
+
+
+def test_those_are_chosen_that_were_not_measured_for_sure() -> None:
+    """A run can go on where one was stopped, and look again at stories that may become smaller."""
+    sure, unsure, unknown, *_ = (mutant for mutant in MUTANTS if len(mutant.killers) == 1)
+    known = {
+        (sure.name, *sure.killers): Measure({"1": 1}, SmallKill(1, is_minimal=True)),
+        (unsure.name, *unsure.killers): Measure({"1": 1}, SmallKill(1, is_minimal=False)),
+        (unknown.name, *unknown.killers): Measure({"1": 1}),
+    }
+    names = [sure.name, unsure.name, unknown.name]
+
+    assert [sure, unsure, unknown] == chosen(names, "all", known)
+    assert [unsure] == chosen([], "bounds", known)
+    assert [unknown] == chosen(names, "missing", known)
+    assert len(MUTANTS) - 2 == len(chosen([], "missing", known))
 
 
 def test_a_name_that_chooses_none(capsys: pytest.CaptureFixture[str]) -> None:
