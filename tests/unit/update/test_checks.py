@@ -76,7 +76,7 @@ def test_rejected_drafts_leave_no_placeholders_for_other_tokens() -> None:
 
 
 def test_rejected_drafts_take_placeholders_away() -> None:
-    """[U-STEP-04] Two are left behind an id that was used before (D-05), less one draft that is rejected."""
+    """[U-STEP-04] Two are left behind an id that was used before (D-05), less one for a rejected draft."""
     config = make_config(async_scheduling=True, num_spec_tokens=2)
     state = update(plan_steps(make_state(config, make_request("a")), 2), result(1, 7))
     progress = attrs.evolve(state.progress[A], num_output_placeholders=2)
