@@ -6,6 +6,9 @@
     run = RunChecker(state)                     # where a run begins
     run.check(before, event, after, outcome)    # after every step of it
 
+All of them raise `InvariantViolation` for what is broken, and `InvalidInputError` for a wrong argument and
+for a step that does not begin where the one before ended.
+
 `CATALOGUE` is the index in plain English. The predicates read values and call nothing of what they check.
 """
 

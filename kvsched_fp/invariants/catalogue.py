@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from kvsched_fp.errors import InvariantViolation
 from kvsched_fp.events import Event
+from kvsched_fp.invariants.arguments import require_arguments, require_state, require_step
 from kvsched_fp.invariants.entry import (
     ALL_EVENTS,
     Cost,
@@ -35,13 +36,15 @@ CATALOGUE: tuple[Invariant, ...] = (*STATE_INVARIANTS, *STEP_INVARIANTS, *RUN_IN
 def check_cheap(before: SchedulerState, event: Event, after: SchedulerState, outcome: object) -> int:
     """Check what costs no more than what the event touched; give the number of invariants checked.
 
-    Raises `InvariantViolation` for the first that is broken.
+    Raises `InvariantViolation` for the first that is broken, `InvalidInputError` for a wrong argument.
     """
+    require_arguments(before, event, after, outcome)
     return check_observed_cheap(observe(before, event, after, outcome))
 
 
 def check_observed_cheap(step: Step) -> int:
     """Do the same for a step that is put together already."""
+    require_step(step)
     checks = _CHEAP_STEP[type(step.event)]
     _check(_CHEAP_STATE, step.after)
     _check(checks, step)
@@ -51,8 +54,9 @@ def check_observed_cheap(step: Step) -> int:
 def check_full(state: SchedulerState) -> int:
     """Check every invariant of a state; give the number of invariants checked.
 
-    Raises `InvariantViolation` for the first that is broken.
+    Raises `InvariantViolation` for the first that is broken, `InvalidInputError` for what is no state.
     """
+    require_state("state", state)
     _check(_STATE, state)
     return len(_STATE)
 
@@ -60,13 +64,15 @@ def check_full(state: SchedulerState) -> int:
 def check_full_step(before: SchedulerState, event: Event, after: SchedulerState, outcome: object) -> int:
     """Check every invariant of a step, however long it takes; give the number of invariants checked.
 
-    Raises `InvariantViolation` for the first that is broken.
+    Raises `InvariantViolation` for the first that is broken, `InvalidInputError` for a wrong argument.
     """
+    require_arguments(before, event, after, outcome)
     return check_observed_full(observe(before, event, after, outcome))
 
 
 def check_observed_full(step: Step) -> int:
     """Do the same for a step that is put together already."""
+    require_step(step)
     checks = _STEP[type(step.event)]
     _check(checks, step)
     return len(checks)

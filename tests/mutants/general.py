@@ -37,7 +37,7 @@ TABLE_LINE = "|---|---|---|---|---|---|---|---|"
 
 def main() -> None:
     """Run what was asked for, and print the table."""
-    options = _parse()
+    options = parse()
     if not options.table:
         if not MUTANTS_DIR.exists():
             _mutmut([SMALL_MODULE])  # makes the mutants of all modules: no command does that alone
@@ -133,16 +133,20 @@ def _row(module: str, counts: Counter[str]) -> str:
     return f"| {module} | {' | '.join(map(str, (counts.total(), num_run, *columns)))} |"
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.general", description=__doc__)
-    parser.add_argument("--most", type=int, default=30, help="mutants drawn of each module")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--only", nargs="+", default=(), metavar="MODULE", help="modules, by path in the package"
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line, or `arguments`. Ends the process, with a message, for what is not allowed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants.general",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--survivors", action="store_true", help="run those again that nothing has killed")
-    parser.add_argument("--table", action="store_true", help="run nothing")
-    return parser.parse_args()
+    add = parser.add_argument
+    add("--most", type=int, default=30, help="mutants drawn of each module (%(default)s)")
+    add("--seed", type=int, default=1, help="of the sample (%(default)s)")
+    add("--only", nargs="+", default=(), metavar="MODULE", help="modules, by path in the package; else all")
+    add("--survivors", action="store_true", help="run those again that nothing has killed")
+    add("--table", action="store_true", help="run nothing, print the table of what has run")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ that were there before stay what they are, for whoever holds them.
 
 import gc
 import importlib
-import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -24,6 +24,7 @@ _BESIDE = "tests.mutants.beside"
 _SHRINK = "kvsched_fp.trace.shrink"
 _FRESH = ("kvsched_fp", "tests.conformance", "tests.unit", _PLAY, _BESIDE)
 """What is imported again: the package, and all that imports it."""
+_ROOT = Path(__file__).parents[2]
 
 
 class PlantingError(Exception):
@@ -107,15 +108,38 @@ class _FaultyLoader(SourceFileLoader):
 
 def mutated_source(mutant: Mutant, source: str | None) -> str:
     """Give the source of a module with the fault. Raises `PlantingError`."""
-    count = (source or "").count(mutant.old)
-    if source is None or count != 1 or mutant.old == mutant.new:
-        raise PlantingError(f"{mutant.name}: its text stands {count} times in {mutant.module}")
+    why_not = _why_not(mutant, source)
+    if source is None or why_not:
+        raise PlantingError(f"{mutant.name}: {why_not} in {mutant.module}")
     return source.replace(mutant.old, mutant.new)
 
 
+def _why_not(mutant: Mutant, source: str | None) -> str:
+    """Say why a mutant cannot be planted into the source of its module; nothing if it can."""
+    if source is None:
+        return "there is no source"
+    count = source.count(mutant.old)
+    if count != 1:
+        return f"its text stands {count} times"
+    return "nothing is changed" if mutant.old == mutant.new else ""
+
+
 def read_source(module: str) -> str | None:
-    """Read the source of a module, as it is."""
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert isinstance(spec.loader, SourceFileLoader)
-    return spec.loader.get_source(module)
+    """Read the source of a module, as it is; None if there is no such module."""
+    path = _path_of(module)
+    return path.read_text() if path.exists() else None
+
+
+def stale_lines(mutants: Iterable[Mutant]) -> list[str]:
+    """Give a line for each mutant that cannot be planted: its name, the file, why not, and its text."""
+    return [
+        f"{mutant.name} | {_path_of(mutant.module).relative_to(_ROOT)} | {why_not} | {mutant.old!r}"
+        for mutant in mutants
+        if (why_not := _why_not(mutant, read_source(mutant.module)))
+    ]
+
+
+def _path_of(module: str) -> Path:
+    """Give the file that a module of this repository has, or would have."""
+    path = _ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

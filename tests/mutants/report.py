@@ -2,29 +2,35 @@
 
     python -m tests.mutants.report                    # three seeds each
     python -m tests.mutants.report --only "a victim"  # those whose names contain it
-    python -m tests.mutants.report --pin              # and write the quickest seeds down, for pytest
+    python -m tests.mutants.report --pin              # and write down the quickest seeds, for pytest, and
+                                                      # what was measured, for specs/mutation.md
+    python -m tests.mutants.report --figures          # run nothing, print the figures of that page
 
 The last column is the number of events of the smallest story that was found; one behind `<=` could become
-smaller still, but the tries ran out, or none could be judged. The exit code is 1 if a mutant survives under
-any of the seeds.
+smaller still, but the tries ran out, or none could be judged.
+
+The exit code is 1 if a mutant survives under any of the seeds. It is 2, and nothing is planted, if the text
+of any mutant does not stand in its module exactly once: all of those are told first, one a line.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
-from statistics import median_low
 
 import attrs
 
 from tests.mutants.hunting import MAX_EVENTS, Hunt, Kill, hunts, stream
+from tests.mutants.measures import Measure, Measures, figures, read_measures, write_measures
 from tests.mutants.mutant import Mutant
 from tests.mutants.pins import read_pins, write_pins
 from tests.mutants.planted import MUTANTS
+from tests.mutants.planting import stale_lines
 from tests.mutants.shrinking import MAX_TRIES, SmallKill, shrink_kill
 
 SURVIVED = "SURVIVED"
-NUM_LONGEST = 5
+STALE = 2
+"""The exit code where a mutant cannot be planted."""
 
 
 @attrs.frozen
@@ -47,23 +53,42 @@ class Row:
 def main() -> int:
     """Print the table; give the exit code."""
     options = parse()
-    mutants = named(options.only)
-    pins = read_pins()
+    if options.figures:
+        print(*figures(read_measures()), sep="\n")
+        return 0
+    mutants = chosen(options.only, options.which, read_measures())
+    stale = stale_lines(mutants)
+    if stale:
+        print(f"{len(stale)} of {len(mutants)} mutants are stale:", *stale, sep="\n", file=sys.stderr)
+        return STALE
     max_tries = 0 if options.no_shrink else options.max_tries
     table: list[Row] = []
     print("mutant | killer | events, seed by seed | smallest story")
     for hunt in hunts(mutants, shrinks=max_tries > 0):
         runs = [hunt.search(stream(seed), options.max_events) for seed in options.seeds]
-        for killer in hunt.mutant.killers:
-            table.append(_row(hunt, killer, runs, max_tries))
-            print(table[-1], flush=True)
-        pins[hunt.mutant.name] = _quickest(runs)
+        rows = [_row(hunt, killer, runs, max_tries) for killer in hunt.mutant.killers]
+        print(*rows, sep="\n", flush=True)
+        table += rows
         if options.pin:
-            write_pins(pins)
+            _pin(hunt.mutant.name, runs, rows, options.seeds)
     survivors = {row.name for row in table if None in row.kills}
     print(f"{len(mutants)} mutants, {len(survivors)} survived, seeds {options.seeds}")
-    _print_lengths([row for row in table if row.small is not None])
     return int(bool(survivors))
+
+
+def _pin(name: str, runs: Sequence[Sequence[Kill]], rows: Sequence[Row], seeds: Sequence[int]) -> None:
+    """Write down what was found of one mutant."""
+    write_pins({**read_pins(), name: _quickest(runs)})
+    measures = read_measures()
+    for row in rows:
+        events = {
+            str(seed): kill.num_events
+            for seed, kill in zip(seeds, row.kills, strict=True)
+            if kill is not None
+        }
+        known = measures.get((name, row.killer), Measure())
+        measures[name, row.killer] = known.merge(Measure(events, row.small))
+    write_measures(measures)
 
 
 def _row(hunt: Hunt, killer: str, runs: Sequence[Sequence[Kill]], max_tries: int) -> Row:
@@ -71,24 +96,6 @@ def _row(hunt: Hunt, killer: str, runs: Sequence[Sequence[Kill]], max_tries: int
     shortest = min(filter(None, kills), key=lambda kill: len(kill.played.events), default=None)
     small = shrink_kill(hunt, shortest, max_tries) if max_tries and shortest is not None else None
     return Row(hunt.mutant.name, killer, kills, small)
-
-
-def _print_lengths(rows: Sequence[Row]) -> None:
-    """Print how long the smallest stories are: half and nine in ten of them, and the longest."""
-    by_length = sorted(rows, key=_length)
-    if not by_length:
-        return
-    half = median_low(map(_length, rows))
-    most = _length(by_length[-(len(rows) // 10) - 1])
-    num_minimal = sum(row.small is not None and row.small.is_minimal for row in rows)
-    print(f"smallest stories: half of them take up to {half} events, nine in ten up to {most}")
-    print(f"{num_minimal} of {len(rows)} are as small as they get; the longest:")
-    for row in by_length[: -NUM_LONGEST - 1 : -1]:
-        print(f"  {row.small} | {row.name} | {row.killer}")
-
-
-def _length(row: Row) -> int:
-    return 0 if row.small is None else row.small.num_events
 
 
 def _quickest(runs: Sequence[Sequence[Kill]]) -> list[int]:
@@ -102,24 +109,55 @@ def _quickest(runs: Sequence[Sequence[Kill]]) -> list[int]:
     return seeds
 
 
-def named(part: str) -> list[Mutant]:
-    """Give the mutants whose names contain `part`."""
-    return [mutant for mutant in MUTANTS if part in mutant.name]
+def named(parts: Sequence[str]) -> list[Mutant]:
+    """Give the mutants whose names contain any of `parts`; all if there are none."""
+    return [mutant for mutant in MUTANTS if not parts or any(part in mutant.name for part in parts)]
+
+
+def chosen(parts: Sequence[str], which: str, measures: Measures) -> list[Mutant]:
+    """Give the named mutants: all, those that lack a story, or those with one that is an upper bound."""
+
+    def belongs(mutant: Mutant) -> bool:
+        stories = [measures.get((mutant.name, killer), Measure()).small for killer in mutant.killers]
+        if which == "missing":
+            return None in stories
+        return which == "all" or any(small is not None and not small.is_minimal for small in stories)
+
+    return list(filter(belongs, named(parts)))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line, or `arguments`. Ends the process, with a message, for what is not allowed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.report", description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--only", default="", help="a name of a mutant to plant, or a part of names")
-    parser.add_argument("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed")
-    parser.add_argument("--max-tries", type=int, default=MAX_TRIES, help="smaller stories played for each")
-    parser.add_argument("--no-shrink", action="store_true", help="leave the smallest stories out")
-    parser.add_argument("--pin", action="store_true", help="write pins.json")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="mutants whose names contain one of these; else all",
+    )
+    add(
+        "--which",
+        choices=["all", "missing", "bounds"],
+        default="all",
+        help="of these, all, or those with no story in measures.json, or with one that may become smaller",
+    )
+    add("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of the histories (%(default)s)")
+    add("--max-events", type=int, default=MAX_EVENTS, help="for each mutant and seed (%(default)s)")
+    add("--max-tries", type=int, default=MAX_TRIES, help="smaller stories played for each (%(default)s)")
+    add("--no-shrink", action="store_true", help="leave the smallest stories out")
+    add("--pin", action="store_true", help="write pins.json and measures.json")
+    add("--figures", action="store_true", help="run nothing, print the figures of measures.json")
     options = parser.parse_args(arguments)
-    if not named(options.only):
-        names = "\n  ".join(mutant.name for mutant in MUTANTS)
-        parser.error(f"--only: got {options.only!r}; allowed: a name or a part of one, of\n  {names}")
+    for part in options.only:
+        if not named([part]):
+            names = "\n  ".join(mutant.name for mutant in MUTANTS)
+            parser.error(f"--only: got {part!r}; allowed: names or parts of names, of\n  {names}")
     return options
 
 

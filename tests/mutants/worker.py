@@ -15,6 +15,7 @@ from typing import Any
 from tests.mutants.hunting import Hunt, hunts, stream
 from tests.mutants.pins import read_pins
 from tests.mutants.planted import MUTANTS
+from tests.mutants.planting import stale_lines
 
 FALLBACK_EVENTS = 8_000
 """Events that are played where the pinned seeds do not kill."""
@@ -39,6 +40,8 @@ def _hunt(hunt: Hunt, pins: list[int]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if stale := stale_lines(MUTANTS):
+        sys.exit("\n".join(stale))
     known = read_pins()
     for planted_one in hunts(MUTANTS):
         print(json.dumps(_hunt(planted_one, known.get(planted_one.mutant.name, []))), flush=True)

@@ -51,6 +51,7 @@ BAD = [
     ({"block_hasher": None}, "block_hasher", None, "hash_block"),
     ({"num_blocks": MAX_NUM_BLOCKS + 1}, "num_blocks", MAX_NUM_BLOCKS + 1, "at most"),
     ({"kv_cache_groups": ()}, "kv_cache_groups", (), "at least one"),
+    ({"kv_cache_groups": TWO_GROUPS * 513}, "kv_cache_groups", "1026 groups", "at most 1024 groups"),
     ({"kv_cache_groups": 4}, "kv_cache_groups[0]", 4, "a kind of group"),
     ({"kv_cache_groups": [*TWO_GROUPS, "full"]}, "kv_cache_groups[2]", "full", "a kind of group"),
     (

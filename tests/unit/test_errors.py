@@ -101,3 +101,9 @@ def test_shortened_text_keeps_to_its_limit(value: str, limit: int) -> None:
     short = shorten(value, limit)
 
     assert (text == short) if len(text) <= limit else (len(short) <= limit)
+
+
+def test_text_of_just_the_limit_is_not_cut() -> None:
+    """`shorten` cuts from the first character that is too many."""
+    assert repr("x" * 8) == shorten("x" * 8, 10)
+    assert "'xx...xx'" == shorten("x" * 9, 10)

@@ -25,6 +25,7 @@ from kvsched_fp import (
 )
 from kvsched_fp.ids import RequestId, StepId
 from tests.meta.rules import read_rules
+from tests.unit.invariants.good import deferred_state
 from tests.unit.worlds import make_config, make_request, make_state, plan_steps, run_steps
 
 A = RequestId("a")
@@ -304,6 +305,13 @@ def test_what_a_request_waits_for_is_a_reason() -> None:
         "f": (0, "S-WAIT-12", "skipped: there is no grammar for it, and the next update ends it"),
         "b": (7, "S-WAIT-05", "gets all 7 tokens that it lacks, after 0 found or computed"),
     } == reasons(state)
+
+
+def test_output_that_is_still_to_come_is_a_reason() -> None:
+    """[S-WAIT-04] `b` was preempted while it sampled, and still gets that token."""
+    expected = (0, "S-WAIT-04", "skipped: its stale output is still in flight and will be delivered")
+
+    assert expected == reasons(deferred_state())["b"]
 
 
 def test_adapter_that_is_one_too_many_is_a_reason() -> None:

@@ -123,13 +123,14 @@ def test_quick_way_keeps_every_field_that_it_does_not_take(
 
 
 @pytest.mark.parametrize(
-    ("detailed", "steps"), [(False, ((), ())), (True, ((2, 0), (2, 1)))], ids=["summary", "detailed"]
+    ("detailed", "steps"), [(False, ((), ())), (True, ((2, 0, 0), (2, 1, 1)))], ids=["summary", "detailed"]
 )
 def test_verifications_are_counted_by_what_they_accepted(
     detailed: bool, steps: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
     """A summary counts them, a detailed one keeps each as well."""
     metrics = RequestSpecDecodeMetrics(2, (0, 0, 0))
-    metrics = metrics.observe(2, 2, detailed=detailed).observe(1, 0, detailed=detailed)
+    for num_drafts, num_accepted in ((2, 2), (1, 0), (1, 0)):
+        metrics = metrics.observe(num_drafts, num_accepted, detailed=detailed)
 
-    assert RequestSpecDecodeMetrics(2, (1, 0, 1), 3, *steps) == metrics
+    assert RequestSpecDecodeMetrics(2, (2, 0, 1), 4, *steps) == metrics

@@ -283,8 +283,9 @@ def test_drafts_behind_a_token_in_flight(follows: bool) -> None:
 
 
 def _two_sessions_with_input(*quirks: Quirk, **changes: Any) -> SchedulerState:
-    """Make a state in which sessions `a` and `b` wait with a block each, and each needs all three."""
-    config = make_config(usable_blocks=3, quirks=quirks, **changes)
+    """Make a state in which sessions `a` and `b` wait with a block each, and each needs three."""
+    fields: dict[str, Any] = {"usable_blocks": 3, "max_model_len": 12, "quirks": quirks}
+    config = make_config(**fields | changes)
     sessions = [
         make_request(name, 4, resumable=True, max_tokens=1, priority=-i) for i, name in enumerate("ab")
     ]
@@ -315,6 +316,14 @@ def test_with_the_quirk_both_keep_their_blocks() -> None:
 
     assert [] == batch(output)
     assert ["a", "b"] == list(state.kv_holding_waiting)
+
+
+def test_nobody_gives_blocks_back_to_who_fits() -> None:
+    """[S-PRE-09] The two blocks that are free are enough for `a`; `b` keeps its own."""
+    state, output = schedule(_two_sessions_with_input(usable_blocks=4))
+
+    assert ([("a", 5)], ()) == (batch(output), output.preempted_request_ids)
+    assert ["b"] == list(state.kv_holding_waiting)
 
 
 def test_nobody_gives_blocks_back_while_somebody_runs() -> None:

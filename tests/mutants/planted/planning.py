@@ -10,6 +10,7 @@ _PLAN = "kvsched_fp.schedule.plan"
 _RUNNING = "kvsched_fp.schedule.running"
 _HOLDERS = "kvsched_fp.schedule.holders"
 _PREEMPTION = "kvsched_fp.schedule.preemption"
+_RELEASE = "kvsched_fp.release"
 
 
 def _under_pressure(config: Any) -> bool:
@@ -39,6 +40,19 @@ def _tight(config: Any, *, num_positions: int, num_tokens: int) -> Any:
         long_prefill_token_threshold=3,
         long_prefill_token_threshold_adaptive=False,
         num_blocks=num_needed + 3,
+    )
+
+
+def _short_of_blocks(config: Any) -> Any:
+    """Have rows for all sessions, and blocks for little more than the longest request."""
+    num_needed = len(config.kv_cache_groups) * -(-config.max_model_len // config.block_size)
+    return attrs.evolve(
+        config,
+        max_num_seqs=min(max(config.max_num_seqs, 4), config.max_num_batched_tokens),
+        max_num_active_seqs=None,
+        scheduler_reserve_full_isl=False,
+        watermark=0.0,
+        num_blocks=num_needed + 2,
     )
 
 
@@ -381,6 +395,47 @@ PLANNING = (
         old="    givers = [] if plan.running else _who",
         new="    givers = _who",
         stands_for="A session loses what it has computed, though somebody will end and make room.",
+        killers=("INV-HOLD-01",),
+        features=("sessions",),
+        without_quirks=True,
+    ),
+    Mutant(
+        name="nobody is told who gave blocks back",
+        module=_RELEASE,
+        old="put_back(entries)\n    open_state.preempted_request_ids[request_id] = None\n",
+        new="put_back(entries)\n",
+        stands_for="The model runner keeps a row for blocks that somebody else uses.",
+        killers=("INV-HOLD-01",),
+        features=("sessions",),
+        without_quirks=True,
+    ),
+    Mutant(
+        name="the first in line gives its blocks back",
+        module=_PREEMPTION,
+        old="gave_back(givers[-1], request_id)\n    give_blocks_back(plan, givers[-1])",
+        new="gave_back(givers[0], request_id)\n    give_blocks_back(plan, givers[0])",
+        stands_for="Who has waited longest loses what it has computed.",
+        killers=("INV-HOLD-01",),
+        features=("sessions",),
+        without_quirks=True,
+        world=_short_of_blocks,
+    ),
+    Mutant(
+        name="others are admitted where blocks are given back",
+        module=_PREEMPTION,
+        old="    plan.someone_gave_back = True\n",
+        new="",
+        stands_for="Who gave its blocks back takes them again in the same step.",
+        killers=("INV-HOLD-01",),
+        features=("sessions",),
+        without_quirks=True,
+    ),
+    Mutant(
+        name="who gave blocks back has computed what it had",
+        module=_RELEASE,
+        old="evolve_progress(progress, num_computed_tokens=0)\n    open_state.kv_holding",
+        new="progress\n    open_state.kv_holding",
+        stands_for="Tokens count as computed whose blocks are somebody else's.",
         killers=("INV-HOLD-01",),
         features=("sessions",),
         without_quirks=True,

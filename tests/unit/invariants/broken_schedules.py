@@ -1,6 +1,6 @@
 """For every invariant of a planned step, a step that breaks it and as little else as possible."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -10,14 +10,12 @@ from kvsched_fp import (
     PauseState,
     RequestStatus,
     Schedule,
-    SchedulerState,
     SchedulingPolicy,
-    add_request,
     schedule,
     step,
     update,
 )
-from kvsched_fp.config import ALL_QUIRKS, Quirk
+from kvsched_fp.config import ALL_QUIRKS
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.invariants import Step
 from kvsched_fp.kvcache.kv_events import BlockStored
@@ -29,10 +27,10 @@ from tests.unit.worlds import (
     make_result,
     make_state,
     make_waiting_for_a_session,
-    run_steps,
     run_together,
 )
 
+from .broken_holders import sessions_with_input
 from .good import (
     A,
     B,
@@ -46,6 +44,7 @@ from .good import (
     pressed_state,
     ready_state,
     run,
+    with_config,
     with_kv,
     with_progress,
     with_request,
@@ -63,11 +62,6 @@ def _sound(**changes: Any) -> Step:
 def _preempting(**changes: Any) -> Step:
     """Make a step with the row `a`, in which `b` is preempted."""
     return run(pressed_state(**changes), Schedule())
-
-
-def _with_config(sound: Step, **changes: Any) -> Changed:
-    config = attrs.evolve(sound.before.config, **changes)
-    return change(sound, before=attrs.evolve(sound.before, config=config))
 
 
 def _gives_nothing() -> Changed:
@@ -96,7 +90,7 @@ def _total_too_large() -> Changed:
 
 
 def _over_budget() -> Changed:
-    return _with_config(_sound(), max_num_batched_tokens=8)
+    return with_config(_sound(), max_num_batched_tokens=8)
 
 
 def _goes_on_while_paused() -> Changed:
@@ -105,7 +99,7 @@ def _goes_on_while_paused() -> Changed:
 
 
 def _longer_than_the_threshold() -> Changed:
-    return _with_config(_sound(), long_prefill_token_threshold=5)
+    return with_config(_sound(), long_prefill_token_threshold=5)
 
 
 def _row_of_somebody_who_does_not_run() -> Changed:
@@ -142,7 +136,7 @@ def _row_cut_for_nothing() -> Changed:
     ready = ready_state(max_num_seqs=5)
     config = attrs.evolve(ready.config, max_num_batched_tokens=5)
     sound = run(attrs.evolve(ready, config=config), Schedule())
-    return _with_config(sound, max_num_batched_tokens=6)
+    return with_config(sound, max_num_batched_tokens=6)
 
 
 def _passed_over() -> Changed:
@@ -240,11 +234,11 @@ def _hit_that_was_not_asked_for() -> Changed:
 def _chunk_without_chunking() -> Changed:
     # 5 of 6 tokens, where 5 is all but the last position, so that nothing else is wrong.
     sound = run(make_state(make_config(max_num_batched_tokens=5), make_request("a", 6)), Schedule())
-    return _with_config(sound, enable_chunked_prefill=False, max_num_batched_tokens=6, max_model_len=6)
+    return with_config(sound, enable_chunked_prefill=False, max_num_batched_tokens=6, max_model_len=6)
 
 
 def _below_the_watermark() -> Changed:
-    return _with_config(_sound(), watermark=0.5)
+    return with_config(_sound(), watermark=0.5)
 
 
 def _gone_but_not_a_victim() -> Changed:
@@ -281,7 +275,7 @@ def _victims_for_nobody() -> Changed:
     )
     state = make_state(config, make_request("a", 30), make_request("b", 3))
     state, _ = schedule(state)
-    return _with_config(run(schedule(state)[0], Schedule()), quirks=())
+    return with_config(run(schedule(state)[0], Schedule()), quirks=())
 
 
 def _equals_that_take_turns() -> Changed:
@@ -295,7 +289,7 @@ def _equals_that_take_turns() -> Changed:
         if output.preempted_request_ids:
             break
         state = update(state, make_result(state, output))
-    return _with_config(run(before, Schedule()), quirks=())
+    return with_config(run(before, Schedule()), quirks=())
 
 
 def _waiting_for_who_waits() -> Changed:
@@ -311,21 +305,11 @@ def _late_output_dropped_for_nothing() -> Changed:
 
 
 def _blocks_given_back_for_nobody() -> Changed:
-    return _with_config(run(_two_sessions_with_input(quirks=()), Schedule()), quirks=ALL_QUIRKS)
+    return with_config(run(sessions_with_input(quirks=()), Schedule()), quirks=ALL_QUIRKS)
 
 
 def _two_that_wait_for_each_other() -> Changed:
-    return _with_config(run(_two_sessions_with_input(quirks=ALL_QUIRKS), Schedule()), quirks=())
-
-
-def _two_sessions_with_input(*, quirks: Collection[Quirk]) -> SchedulerState:
-    """Make a state in which two sessions wait with a block each, and each needs all three."""
-    config = make_config(usable_blocks=3, quirks=quirks)
-    sessions = [make_request(name, 4, resumable=True, max_tokens=1) for name in "st"]
-    state = run_steps(make_state(config, *sessions), 1)
-    for name in "st":
-        state = add_request(state, make_request(name, 5, resumable=True, max_tokens=1))
-    return state
+    return with_config(run(sessions_with_input(quirks=ALL_QUIRKS), Schedule()), quirks=())
 
 
 def _events_that_do_not_replay() -> Changed:

@@ -160,6 +160,12 @@ def change(sound: Step, **changes: Any) -> Changed:
     return Changed(changed.before, changed.event, changed.after, changed.outcome)
 
 
+def with_config(sound: Step, **changes: Any) -> Changed:
+    """Change the configuration of the state before."""
+    config = attrs.evolve(sound.before.config, **changes)
+    return change(sound, before=attrs.evolve(sound.before, config=config))
+
+
 def change_output(sound: Step, **changes: Any) -> Changed:
     """Change what a schedule told, in the output and in the steps in flight."""
     output = attrs.evolve(sound.output, **changes)

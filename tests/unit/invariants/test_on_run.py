@@ -22,21 +22,24 @@ from kvsched_fp import (
     SetPauseState,
     initial_state,
 )
+from kvsched_fp.errors import InvalidInputError
 from kvsched_fp.grammar import PermissiveGrammar
 from kvsched_fp.invariants import (
     CATALOGUE,
     RunChecker,
     RunInvariant,
+    Step,
     check_observed_full,
 )
-from kvsched_fp.invariants.evidence import Stumble
+from kvsched_fp.invariants.evidence import Stumble, find_evidence
 from kvsched_fp.machine import step as apply_event
 from kvsched_fp.request import LoRA
+from tests.unit.refusal import refused
 from tests.unit.walks import CONFIGS, KINDS, Walk, walk
 from tests.unit.worlds import make_config, make_request, make_state
 
 from .broken_runs import BROKEN_RUNS
-from .good import answer, busy_state, run
+from .good import A, answer, busy_state, ready_state, run
 from .good_features import ahead_state, apply, constrained_state, failing_state, more_input, parked_state
 
 RUN_INVARIANTS = {entry.invariant_id: entry for entry in CATALOGUE if isinstance(entry, RunInvariant)}
@@ -77,26 +80,100 @@ def test_what_a_state_holds_is_taken_as_given(state: SchedulerState) -> None:
 @pytest.mark.parametrize("invariant_id", RUN_INVARIANTS)
 def test_a_broken_run_is_reported(invariant_id: str) -> None:
     """A run that breaks an invariant is reported, with evidence, though each step of it is sound."""
-    *sound, last = BROKEN_RUNS[invariant_id]()
-    checker = RunChecker(last.before if not sound else sound[0].before)
+    steps = BROKEN_RUNS[invariant_id]()
+    *sound, last = _follow(steps)
 
-    assert [{}] * len(sound) == [checker.find_broken(step) for step in sound]
-    assert all(check_observed_full(step) for step in (*sound, last))
+    assert [{}] * len(sound) == sound
+    assert all(check_observed_full(step) for step in steps)
+    assert last[invariant_id]
+    assert not isinstance(last[invariant_id], Stumble)
 
-    evidence = checker.find_broken(last)[invariant_id]
 
-    assert evidence
-    assert not isinstance(evidence, Stumble)
+def _follow(steps: Sequence[Step]) -> list[dict[str, str]]:
+    """Give what the run invariants have against each step; a state may be altered from one to the next."""
+    memories = [(entry, entry.start(steps[0].before)) for entry in RUN_INVARIANTS.values()]
+    found = []
+    for step in steps:
+        evidence = {
+            entry.invariant_id: find_evidence(entry.predicate, memory, step)
+            for entry, memory in memories
+            if type(step.event) in entry.events
+        }
+        found.append({name: told for name, told in evidence.items() if told is not None})
+    return found
 
 
 def test_the_first_of_the_catalogue_is_told() -> None:
-    """Of several invariants that a step breaks, `check` tells the first."""
-    first, again = BROKEN_RUNS["INV-LIFE-01"]()
-    checker = RunChecker(first.before)
-    checker.check_observed(first)
+    """Of several invariants that a step breaks, `find_broken` gives all and `check` tells the first."""
+    ends = run(ready_state(), FinishRequests((A,)))
+    again = attrs.evolve(ends, before=ends.after)
+    broken = list(_checker_behind(ends).find_broken(again))
 
-    with pytest.raises(InvariantViolation, match=r"^INV-LIFE-01: .* is told of a request that is not live"):
-        checker.check_observed(again)
+    assert "INV-LIFE-01" == broken[0]
+    assert broken == [invariant_id for invariant_id in RUN_INVARIANTS if invariant_id in broken]
+    assert len(broken) > 1
+    with pytest.raises(InvariantViolation, match=r"^INV-LIFE-01: request a is ended .* was not live$"):
+        _checker_behind(ends).check_observed(again)
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 2])
+def test_a_gap_is_refused(num_before: int) -> None:
+    """A step that does not begin where the one before ended is named, with what differs."""
+    steps = _in_a_row(busy_state(), num_before + 2)
+    checker = RunChecker(steps[0].before)
+    for step in steps[:num_before]:
+        checker.check_observed(step)
+    skipped, late = steps[num_before:]
+    known = f"the state that step {num_before} made" if num_before else "the state that the run begins in"
+    allowed = f"{known}, with another value of "
+
+    with refused(InvalidInputError, f"step {num_before + 1} of the run, before", late.before, allowed):
+        checker.check_observed(late)
+    assert [{}, {}] == [checker.find_broken(step) for step in (skipped, late)]
+
+
+def test_what_differs_at_a_gap_is_told() -> None:
+    """Of the parts of the state, those are named that are not what they were."""
+    pauses = run(busy_state(), SetPauseState(PauseState.PAUSED_ALL))
+    counted = attrs.evolve(pauses.after, num_added=17)
+
+    with pytest.raises(InvalidInputError, match=r"made, with another value of pause_state, num_added$"):
+        _checker_behind(run(busy_state(), SetPauseState(PauseState.UNPAUSED))).check_observed(
+            run(counted, Schedule())
+        )
+
+
+def _checker_behind(step: Step) -> RunChecker:
+    checker = RunChecker(step.before)
+    checker.check_observed(step)
+    return checker
+
+
+def test_a_step_told_twice_is_refused() -> None:
+    """The second time, it begins in a state that is gone."""
+    seen = run(busy_state(), answer(busy_state()))
+
+    with pytest.raises(InvalidInputError, match=r"^step 2 of the run, before: got SchedulerState"):
+        _checker_behind(seen).check_observed(seen)
+
+
+def test_an_equal_state_is_no_gap() -> None:
+    """Who keeps states elsewhere may hand in one that is equal and not the same."""
+    checker = RunChecker(busy_state())
+    for step in _in_a_row(busy_state(), 3):
+        before = pickle.loads(pickle.dumps(step.before))
+
+        assert before is not step.before
+        assert checker.check(before, step.event, step.after, step.outcome) > 0
+
+
+def _in_a_row(state: SchedulerState, number: int) -> list[Step]:
+    """Make the steps of so many results and plans."""
+    steps: list[Step] = []
+    for index in range(number):
+        steps.append(run(state, Schedule() if index % 2 else answer(state)))
+        state = steps[-1].after
+    return steps
 
 
 def test_a_step_that_makes_a_predicate_stumble_is_reported() -> None:

@@ -8,6 +8,7 @@ from kvsched_fp import LoRA, SchedulerState, add_request, finish_requests, reset
 from kvsched_fp.ids import BlockId, RequestId
 from kvsched_fp.kvcache.coordinator import (
     OpenKVCache,
+    count_reclaimable,
     find_longest_cache_hit,
     make_kv_cache,
     num_cached_tokens,
@@ -137,6 +138,15 @@ def test_giving_back_nothing_is_fine() -> None:
     release_blocks(kv, A)
 
     assert make_kv_cache(config) == kv.close()
+
+
+def test_whoever_holds_no_block_would_make_none_free() -> None:
+    """Of the requests that would give theirs back, one may wait without any."""
+    config = make_config()
+    kv = OpenKVCache(run_steps(make_state(config, make_request("a", 6)), 1).kv, config)
+
+    assert 2 == count_reclaimable(kv, [A, B])
+    assert 0 == count_reclaimable(kv, [B])
 
 
 def test_events_name_blocks_as_they_are_stored_and_lost() -> None:

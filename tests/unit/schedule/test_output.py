@@ -1,5 +1,6 @@
 """The shape of an output, for the V1 and for the V2 model runner."""
 
+import attrs
 import pytest
 
 from kvsched_fp import (
@@ -179,6 +180,17 @@ def test_pipeline_is_sent_the_tokens_of_each_row() -> None:
     ) == output.scheduled_cached_requests.new_token_ids
 
 
+def test_pipeline_is_sent_tokens_from_the_end_behind_a_late_result() -> None:
+    """[S-OUT-05] Of `a`, less than nothing is computed: it is counted from the end (deviation D-05)."""
+    state = run_steps(make_state(make_config(pipeline_parallel_size=2), make_request("a", 4)), 1)
+    progress = attrs.evolve(state.progress[A], num_computed_tokens=-2)
+    state = attrs.evolve(state, progress=state.progress.set(A, progress))
+    _, output = schedule(state)
+
+    assert [("a", 7)] == batch(output)
+    assert ((state.requests[A].prompt_token_ids[3], 4),) == output.scheduled_cached_requests.new_token_ids
+
+
 @pytest.mark.parametrize("changes", [{"async_scheduling": True}, {"pipeline_parallel_size": 1}], ids=str)
 def test_tokens_are_not_sent_where_every_stage_has_them(changes: dict[str, object]) -> None:
     """[S-OUT-05] With one stage, or where the stages pass them on."""
@@ -196,3 +208,13 @@ def test_step_says_how_many_drafts_to_propose() -> None:
 
     assert [3, 1] == [output.num_spec_tokens_to_schedule for output in (first, second)]
     assert 3 == schedule(make_state(make_config(num_spec_tokens=3)))[1].num_spec_tokens_to_schedule
+
+
+def test_step_without_grammars_says_so() -> None:
+    """Nobody has to wait for a mask, whatever is in flight."""
+    _, output = schedule(make_state(make_config(async_scheduling=True), make_request("a")))
+
+    assert (False, False) == (
+        output.has_structured_output_requests,
+        output.pending_structured_output_tokens,
+    )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import attrs
+
 from kvsched_fp import (
     InvalidEvent,
     SchedulerState,
@@ -71,6 +73,18 @@ def test_rejected_drafts_leave_no_placeholders_for_other_tokens() -> None:
         update(state, result(2, 8, 9, 10))
 
     assert {"a": (8, 9)} == tokens_told(update(state, result(2, 8, 9)))
+
+
+def test_rejected_drafts_take_placeholders_away() -> None:
+    """[U-STEP-04] Two are left behind an id that was used before (D-05), less one for a rejected draft."""
+    config = make_config(async_scheduling=True, num_spec_tokens=2)
+    state = update(plan_steps(make_state(config, make_request("a")), 2), result(1, 7))
+    progress = attrs.evolve(state.progress[A], num_output_placeholders=2)
+    state = attrs.evolve(state, progress=state.progress.set(A, progress))
+    allowed = "at most 1: so many placeholders are left for it"
+
+    with refused(InvalidEvent, "sampled_token_ids", "2 tokens for a", allowed, state=state):
+        update(state, result(2, 8, 9))
 
 
 def test_stale_row_is_not_bounded_by_placeholders() -> None:

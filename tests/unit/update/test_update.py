@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvsched_fp import InvalidEvent, SchedulerState, StepResult, schedule, update
+from kvsched_fp import InvalidEvent, SchedulerState, StepResult, add_request, schedule, update
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.progress import Progress
 from kvsched_fp.update import take_in
@@ -63,6 +63,17 @@ def test_result_with_nothing_in_flight_is_refused(num_steps: int) -> None:
     state = run_steps(make_state(make_config(), make_request("a")), num_steps)
     with refused(InvalidEvent, "step_id", 1, "no step is in flight", state=state):
         update(state, result(1))
+
+
+def test_result_without_a_time_comes_at_zero() -> None:
+    """What it brings about is noted at that time: here, that a session goes on with the input in store."""
+    session = make_request("a", 6, resumable=True, max_tokens=1)
+    state = add_request(make_state(make_config(log_request_events=True), session), session)
+    state, output = schedule(state)
+    answer = make_result(state, output)
+
+    assert update(state, answer, time=0.0) == update(state, answer)
+    assert update(state, answer, time=1.0) != update(state, answer)
 
 
 def test_result_cannot_be_taken_in_twice() -> None:
