@@ -411,7 +411,7 @@ PLANNING = (
     ),
     Mutant(
         name="the first in line gives its blocks back",
-        module=_PREEMPTION,
+        module=_HOLDERS,
         old="gave_back(givers[-1], request_id)\n    give_blocks_back(plan, givers[-1])",
         new="gave_back(givers[0], request_id)\n    give_blocks_back(plan, givers[0])",
         stands_for="Who has waited longest loses what it has computed.",
@@ -422,7 +422,7 @@ PLANNING = (
     ),
     Mutant(
         name="others are admitted where blocks are given back",
-        module=_PREEMPTION,
+        module=_HOLDERS,
         old="    plan.someone_gave_back = True\n",
         new="",
         stands_for="Who gave its blocks back takes them again in the same step.",
