@@ -463,8 +463,13 @@ def _computed_at_once(config: SchedulerConfig) -> Iterator[tuple[int, str]]:
     """Give how many tokens a request may have to compute in one step, and why."""
     if not config.enable_chunked_prefill and config.runner_type is not RunnerType.ENCODER_ONLY:
         yield config.max_model_len, "max_model_len, while enable_chunked_prefill is false"
-    if config.num_spec_tokens_per_batch_size is None and config.num_sampled_tokens_per_step:
-        yield 1 + config.num_spec_tokens, "1 + num_spec_tokens, to which a decode is padded"
+    padded = 1 + config.num_spec_tokens
+    num_sampled = config.num_sampled_tokens_per_step
+    is_padded = config.num_spec_tokens_per_batch_size is None and num_sampled > 0
+    if (
+        is_padded and 1 + padded + num_sampled <= config.max_model_len
+    ):  # behind what is computed [S-DRAFT-04]
+        yield padded, "1 + num_spec_tokens, to which a decode is padded"
     yield config.num_prefill_lookahead_tokens, "num_prefill_lookahead_tokens, which no piece may end within"
 
 

@@ -1,5 +1,6 @@
 """The world that `explore` searches: a preset, and what the command line changes in it."""
 
+import enum
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import attrs
 
 from kvsched_fp.cli.config_source import parse_assignment, read_config
+from kvsched_fp.config import SchedulerConfig
 from kvsched_fp.errors import InvalidInputError
 from kvsched_fp.events import PauseState
 from kvsched_fp.explore.goals import GOALS
@@ -89,14 +91,13 @@ def encode_changes(preset: World, world: World) -> dict[str, Any]:
 
     A configuration file is among the fields that `--set` sets. What is as in the preset is left out.
     """
-    before, after = encode_config(preset.config), encode_config(world.config)
     is_added = {
         name: all(getattr(world, field) == value for field, value in fields.items())
         for name, fields in OUTSIDE.items()
         if any(getattr(world, field) != getattr(preset, field) for field in fields)
     }
     changes = {
-        "set": {name: value for name, value in after.items() if before[name] != value},
+        "set": _encode_config_changes(preset.config, world.config),
         "request": [] if world.kinds == preset.kinds else list(map(_write_kind, world.kinds)),
         "in-flight": None if world.max_in_flight == preset.max_in_flight else world.max_in_flight,
         "with": [name for name, added in is_added.items() if added],
@@ -104,6 +105,23 @@ def encode_changes(preset: World, world: World) -> dict[str, Any]:
         "goal": [] if world.goals == preset.goals else list(world.goals),
     }
     return {option: value for option, value in changes.items() if value}
+
+
+def _encode_config_changes(before: SchedulerConfig, after: SchedulerConfig) -> dict[str, Any]:
+    """Give the fields of `after` that differ, as `--set` reads them."""
+    encoded = encode_config(after)  # which leaves fields out that have their default
+    return {
+        field.name: encoded.get(field.name, _encode_default(getattr(after, field.name)))
+        for field in attrs.fields(SchedulerConfig)
+        if getattr(after, field.name) != getattr(before, field.name)
+    }
+
+
+def _encode_default(value: object) -> object:
+    """Give the default of a field as a plain JSON value."""
+    if isinstance(value, tuple):
+        return [_encode_default(item) for item in value]
+    return value.value if isinstance(value, enum.Enum) else value
 
 
 def _known_goals(names: Iterable[str]) -> tuple[str, ...]:

@@ -53,8 +53,8 @@ def explore(
     `checks` says whether invariants are checked; errors of the machine and standstills always are. `step`
     is the machine; with several processes, a function that they can import. `tell` hears now and then how
     far it is, and says whether to go on. Processes are started within `starting()`. Raises
-    `InvalidInputError` for a goal that is none, for a `step` or a world that several processes cannot have,
-    and for a memory limit below what this process has already.
+    `InvalidInputError` for a goal or a number of processes that is none, for a `step` or a world that
+    several processes cannot have, and for a memory limit below what this process has already.
     """
     for name in world.goals:
         if name not in GOALS:

@@ -79,7 +79,7 @@ class RunChecker:
             if getattr(before, field.name) != getattr(self._latest, field.name)
         ]
         raise InvalidInputError(
-            f"step {self._num_steps + 1} of the run, before",
+            f"before of step {self._num_steps + 1}",
             before,
-            f"the state {known}, with another value of {', '.join(differing)}",
+            f"the state {known}; these differ: {', '.join(differing)}",
         )

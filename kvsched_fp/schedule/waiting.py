@@ -115,9 +115,8 @@ def _waits(plan: Plan, request: Request) -> str | None:
 
 def _admit(plan: Plan, request: Request, queue: str) -> _Outcome:
     """Try to admit the next request."""
-    progress, hit = _look_up(plan, request)
+    progress, hit, num_computed_tokens = _look_up(plan, request)
     num_known = num_known_tokens(request, progress)
-    num_computed_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
     decided = _num_new_tokens(plan, num_known, num_computed_tokens)
     if isinstance(decided, str):
         plan.refused(request.request_id, decided)
@@ -168,8 +167,11 @@ def _take_slots(
             return block_ids
 
 
-def _look_up(plan: Plan, request: Request) -> tuple[Progress, BlockIds]:
-    """Find the cached prefix of a request that holds no blocks, and note how much it is [S-WAIT-05]."""
+def _look_up(plan: Plan, request: Request) -> tuple[Progress, BlockIds, int]:
+    """Find the cached prefix of a request that holds no blocks [S-WAIT-05]; it keeps how much was found.
+
+    Gives its progress, the blocks of the prefix, and how many tokens need not be computed.
+    """
     progress = plan.progress[request.request_id]
     if request.resumable and plan.config.num_hash_lookahead_tokens and progress.num_computed_tokens == 0:
         renew_hashes(plan, request.request_id)  # [M-SESS-07]
@@ -178,10 +180,10 @@ def _look_up(plan: Plan, request: Request) -> tuple[Progress, BlockIds]:
     if progress.num_computed_tokens == 0 and _reads_prefix_cache(plan, request):
         num_known = num_known_tokens(request, progress)
         hit = find_longest_cache_hit(plan.kv, progress.block_hashes, num_known)
-    num_found_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
-    stats = _prefill_stats(request, progress, num_found_tokens)
+    num_computed_tokens = progress.num_computed_tokens + len(hit[0]) * plan.config.block_size
+    stats = _prefill_stats(request, progress, num_computed_tokens)
     progress = plan.progress[request.request_id] = evolve_progress(progress, prefill_stats=stats)
-    return progress, hit
+    return progress, hit, num_computed_tokens
 
 
 def _reads_prefix_cache(plan: Plan, request: Request) -> bool:

@@ -115,8 +115,6 @@ def _compare_random_worlds(seed: int, seconds: float) -> int:
     """Compare one world after the other until one differs, or the time is over."""
     end, num_worlds, num_events, num_moves = time.monotonic() + seconds, 0, 0, 0
     for world in random_worlds(seed, ALL_QUIRKS):
-        if time.monotonic() > end:
-            break
         comparison = compare_world(world, MAX_FORMS)
         if comparison.difference is not None:
             print(f"{comparison}\n{world}")
@@ -124,6 +122,8 @@ def _compare_random_worlds(seed: int, seconds: float) -> int:
         num_worlds += 1
         num_events += comparison.num_events
         num_moves += comparison.num_moves
+        if time.monotonic() > end:
+            break
     print(f"identical: {num_worlds:,} worlds, {num_moves:,} moves in {num_events:,} events")
     return 0
 

@@ -1,7 +1,7 @@
 """Faults that chance alone hardly shows are found by the profile `ci`, whatever its seeds are."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from typing import Any
 from unittest import mock
@@ -54,22 +54,16 @@ def lose_draft_slots(plan: Plan, request_id: Any) -> None:
 
 def _patch_begin_chunk() -> AbstractContextManager[Any]:
     patches = [mock.patch.object(module, "begin_chunk", keep_arrival) for module in (sessions, lifecycle)]
-    return _Both(*patches)
+    return _both(*patches)
 
 
-class _Both:
+@contextmanager
+def _both(*patches: AbstractContextManager[object]) -> Iterator[None]:
     """Two patches as one."""
-
-    def __init__(self, *patches: Any) -> None:
-        self._patches = patches
-
-    def __enter__(self) -> None:
-        for patch in self._patches:
-            patch.start()
-
-    def __exit__(self, *_: object) -> None:
-        for patch in self._patches:
-            patch.stop()
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
 
 
 FAULTS: Mapping[str, Fault] = {

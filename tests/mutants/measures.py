@@ -65,6 +65,9 @@ def figures(measures: Measures) -> Iterator[str]:
     """Write the lines of `specs/mutation.md` about what was measured."""
     names = {name for name, _ in measures}
     seeds = sorted({seed for measure in measures.values() for seed in measure.events})
+    lacking = [pair for pair, measure in measures.items() if measure.events.keys() != set(seeds)]
+    if lacking:
+        yield f"- Not noticed under every seed, or not measured: {', '.join(map(' | '.join, lacking))}."
     worst = [max(measure.events.values()) for measure in measures.values() if measure.events]
     yield f"- {len(names)} mutants and who must notice each: {len(measures)} pairs."
     yield f"- Of the worst of the seeds {', '.join(seeds)}, {_spread(worst)}."

@@ -223,6 +223,13 @@ def test_steps_that_are_too_small_are_refused_without_the_quirk(values: dict[str
     assert small(**{**values, name: values[name] + 1}, quirks=()).quirks == ()
 
 
+def test_a_decode_that_has_no_room_is_not_padded() -> None:
+    """So a step may be smaller than its padding would be."""
+    config = small(num_spec_tokens=6, max_num_scheduled_tokens=4, max_model_len=8, quirks=())
+
+    assert 6 == config.num_spec_tokens
+
+
 def test_an_encoder_instance_takes_pieces_anyway() -> None:
     """So its steps may be smaller than its prompts, with chunked prefill or without."""
     config = small(

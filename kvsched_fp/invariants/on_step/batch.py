@@ -208,8 +208,9 @@ def _took_blocks(step: Step, request_id: RequestId) -> bool:
     Cost.CHEAP,
     "A running request without a row has nothing left to compute, or a budget is used up, or prompts are "
     "held back, or it waits for its turn in the pipeline, or its end is sure, or its prompt would end "
-    "where the drafter still reads, and what it lacks does not fit whole; without the quirk "
-    "PREEMPTS_IN_VAIN, or all blocks that are free or held by those who run are too few for it.",
+    "where the drafter still reads, and what it lacks does not fit whole, or somebody gave a row back; "
+    "without the quirk PREEMPTS_IN_VAIN, or all blocks that are free or held by those who run are too few "
+    "for it.",
     "Every running request is looked at, each once.",
     Schedule,
     reports=("vLLM #49097", "vLLM PR #26765", "vLLM #48039"),
@@ -238,7 +239,7 @@ def could_go_on(step: Step, request_id: RequestId, room: SchedulerState) -> bool
         num_wanted > earlier.num_computed_tokens
         and not (may_hold_prompts(step) and earlier.is_prefill_chunk)
         and not must_wait(step, request, earlier)
-        and not _drafter_reads_all(step, request, num_left)
+        and not _may_lack_an_end(step, request, num_left)
         and (Quirk.PREEMPTS_IN_VAIN in config.quirks or not lacks_blocks(room, request_id))
     )
 
@@ -302,10 +303,10 @@ def _has_prompt(
     return len(request.prompt_token_ids) + len(progress.output_token_ids) - start > 1
 
 
-def _drafter_reads_all(step: Step, request: Request, num_left: int) -> bool:
-    """Tell whether the drafter reads all that a prompt lacks, and it may have been too much for one row.
+def _may_lack_an_end(step: Step, request: Request, num_left: int) -> bool:
+    """Tell whether a prompt of which the drafter reads all that is left may have had too little room.
 
-    Where a victim gave its row back, what was left when the request was looked at cannot be told.
+    Where a victim gave its row back, how much there was when the request was looked at cannot be told.
     """
     if not 0 < num_left <= step.before.config.num_prefill_lookahead_tokens:
         return False

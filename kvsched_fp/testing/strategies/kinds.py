@@ -119,7 +119,7 @@ def fit_besides(kind: Kind, besides: Besides) -> Besides:
 
 
 def fit_config(kind: Kind, values: dict[str, Any]) -> None:
-    """Make the budgets of a tight world with drafts as tight as those of one without."""
+    """Make a tight world with drafts as tight in its budgets as one without, and its pool larger."""
     num_spec_tokens = values.get("num_spec_tokens", 0)
     if kind is Kind.TIGHT and num_spec_tokens:
         # All rows but the last one verify drafts, which leaves a token or so for that.

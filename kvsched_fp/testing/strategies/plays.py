@@ -30,10 +30,11 @@ def answers() -> st.SearchStrategy[Answers]:
 
 @attrs.frozen
 class Play:
-    """Some steps: a string of `S` (plan a step) and `R` (the oldest step in flight comes back)."""
+    """Some steps."""
 
     moves: str
-    """What happens, in order; an `X` is a reset of the prefix cache, with all that runs."""
+    """What happens, in order: `S` plans a step, `R` brings the oldest one in flight back, `X` resets the
+    prefix cache, with all that runs."""
     throttle: bool
     """Whether prompts are held back by the cadence, all the while."""
     say: Answers

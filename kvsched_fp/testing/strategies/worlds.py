@@ -1,6 +1,6 @@
 """Strategies: small worlds in which much happens.
 
-A pool has 3 to 11 usable blocks of 1 to 4 tokens per group, so that a handful of requests fight for it.
+A pool has 3 to 15 usable blocks of 1 to 4 tokens per group, so that a handful of requests fight for it.
 Most worlds are of a kind (`kinds`) in which one sort of thing happens often.
 """
 

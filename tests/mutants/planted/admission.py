@@ -181,7 +181,7 @@ ADMISSION = (
         "evolve_progress(progress, prefill_stats=stats)\n",
         new="    progress = evolve_progress(progress, prefill_stats=stats)\n"
         "    plan.progress[request.request_id] = evolve_progress("
-        "progress, num_computed_tokens=num_found_tokens)\n",
+        "progress, num_computed_tokens=num_computed_tokens)\n",
         stands_for="A request is changed while it is examined, then does not fit, and keeps the change.",
         report="vllm-project/vllm PR #31857, of which this is the kind",
         killers=("INV-KEEP-03",),

@@ -9,11 +9,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from rich.console import Console
 
 from kvsched_fp.cli import progress
 from kvsched_fp.cli.progress import ExploreProgress
+from kvsched_fp.cli.world_source import encode_changes
+from kvsched_fp.config import Quirk
 from kvsched_fp.explore import SearchProgress, memory
 from kvsched_fp.explore.presets import PRESETS
 from tests.unit.cli.helpers import assert_refused, run_cli
@@ -123,6 +126,8 @@ CHANGES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         ("--set", "block_size=1", "--set", "num_blocks=9", "--set", "policy=priority"),
         {"set": {"block_size": 1, "num_blocks": 9, "policy": "priority"}},
     ),
+    (("--set", "quirks=[]"), {"set": {"quirks": []}}),
+    (("--set", "async_scheduling=true"), {"set": {"async_scheduling": True}}),
 )
 """Options, and what the result says of them."""
 
@@ -136,6 +141,21 @@ def test_json_tells_how_the_world_was_changed(args: tuple[str, ...], changes: di
     assert changes == values["changes"]
     assert ("block_size" in changes.get("set", {})) == (groups is not None)
     assert ("tiny", 2) == (values["preset"], values["limits"]["max_depth"])
+
+
+def test_json_tells_what_was_set_back_to_its_default() -> None:
+    """A field that the preset has and the world does not is a change like any other."""
+    args = ("--set", "async_scheduling=false", "--set", "num_spec_tokens=0", "--in-flight", "1")
+    values = json.loads(run_cli("explore", "async-drafts", *args, "--depth", "2", "--json").stdout)
+
+    assert {"async_scheduling": False, "num_spec_tokens": 0} == values["changes"]["set"]
+
+
+def test_quirks_that_are_all_there_are_told() -> None:
+    """They are the default, and named where the preset has fewer."""
+    strict = attrs.evolve(PRESETS["tiny"], config=attrs.evolve(PRESETS["tiny"].config, quirks=()))
+
+    assert {"set": {"quirks": [quirk.value for quirk in Quirk]}} == encode_changes(strict, PRESETS["tiny"])
 
 
 @pytest.mark.parametrize("args", [args for args, _ in CHANGES])

@@ -149,13 +149,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     end, num_worlds, num_wrong = time.monotonic() + options.seconds, 0, 0
     for world in random_worlds(options.seed):
-        if time.monotonic() > end:
-            break
         num_worlds += 1
         wrong = what_is_wrong(world)
         if wrong is not None:
             num_wrong += 1
             print(wrong, flush=True)
+        if time.monotonic() > end:
+            break
     print(f"{num_worlds} worlds, something is wrong in {num_wrong}")
     return int(num_wrong > 0)
 

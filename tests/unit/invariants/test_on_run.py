@@ -125,9 +125,9 @@ def test_a_gap_is_refused(num_before: int) -> None:
         checker.check_observed(step)
     skipped, late = steps[num_before:]
     known = f"the state that step {num_before} made" if num_before else "the state that the run begins in"
-    allowed = f"{known}, with another value of "
+    allowed = f"{known}; these differ: "
 
-    with refused(InvalidInputError, f"step {num_before + 1} of the run, before", late.before, allowed):
+    with refused(InvalidInputError, f"before of step {num_before + 1}", late.before, allowed):
         checker.check_observed(late)
     assert [{}, {}] == [checker.find_broken(step) for step in (skipped, late)]
 
@@ -137,7 +137,7 @@ def test_what_differs_at_a_gap_is_told() -> None:
     pauses = run(busy_state(), SetPauseState(PauseState.PAUSED_ALL))
     counted = attrs.evolve(pauses.after, num_added=17)
 
-    with pytest.raises(InvalidInputError, match=r"made, with another value of pause_state, num_added$"):
+    with pytest.raises(InvalidInputError, match=r"made; these differ: pause_state, num_added$"):
         _checker_behind(run(busy_state(), SetPauseState(PauseState.UNPAUSED))).check_observed(
             run(counted, Schedule())
         )
@@ -153,7 +153,7 @@ def test_a_step_told_twice_is_refused() -> None:
     """The second time, it begins in a state that is gone."""
     seen = run(busy_state(), answer(busy_state()))
 
-    with pytest.raises(InvalidInputError, match=r"^step 2 of the run, before: got SchedulerState"):
+    with pytest.raises(InvalidInputError, match=r"^before of step 2: got SchedulerState"):
         _checker_behind(seen).check_observed(seen)
 
 
