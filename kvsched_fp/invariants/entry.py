@@ -118,55 +118,43 @@ _make_step = quick_constructor(Step)
 
 def observe(before: SchedulerState, event: Event, after: SchedulerState, outcome: object) -> Step:
     """Put a step together. What several predicates need is looked up once."""
+    batch: SchedulerOutput | None = None
+    rows: tuple[Row, ...] = ()
+    admitted: tuple[RequestId, ...] = ()
+    victims, went_on, gave_back = admitted, admitted, admitted
     if isinstance(event, Update) and before.in_flight:
         batch = before.in_flight[0]
         rows = _rows(batch, before, before, after)
         went_on = tuple([row[0] for row in rows if _goes_on(*row[3:5])])
-        return _make_step(
-            before,
-            event,
-            after,
-            outcome,
-            batch,
-            rows,
-            admitted=(),
-            victims=(),
-            went_on=went_on,
-            gave_back=(),
-        )
-    if isinstance(outcome, SchedulerOutput):
-        was_running = set(before.running)
-        scheduled = outcome.num_scheduled_tokens
-        lost = outcome.preempted_request_ids[len(before.preempted_request_ids) :]
-        gave_back: tuple[RequestId, ...] = ()
-        if lost and len(before.kv_holding_waiting):
-            holders = set(before.kv_holding_waiting)
-            gave_back = tuple([request_id for request_id in lost if request_id in holders])
-            lost = tuple([request_id for request_id in lost if request_id not in holders])
-        return _make_step(
-            before,
-            event,
-            after,
-            outcome,
-            batch=outcome,
-            rows=_rows(outcome, after, before, after),
-            admitted=tuple([request_id for request_id in scheduled if request_id not in was_running]),
-            victims=lost,
-            went_on=(),
-            gave_back=gave_back,
-        )
+    elif isinstance(outcome, SchedulerOutput):
+        batch, was_running = outcome, set(before.running)
+        rows = _rows(batch, after, before, after)
+        admitted = tuple([row[0] for row in rows if row[0] not in was_running])
+        victims, gave_back = _who_lost_blocks(before, batch)
     return _make_step(
         before,
         event,
         after,
         outcome,
-        batch=None,
-        rows=(),
-        admitted=(),
-        victims=(),
-        went_on=(),
-        gave_back=(),
+        batch,
+        rows,
+        admitted=admitted,
+        victims=victims,
+        went_on=went_on,
+        gave_back=gave_back,
     )
+
+
+def _who_lost_blocks(
+    before: SchedulerState, batch: SchedulerOutput
+) -> tuple[tuple[RequestId, ...], tuple[RequestId, ...]]:
+    """Give who ran and was preempted while a step was planned, and who waited and gave blocks back."""
+    lost = batch.preempted_request_ids[len(before.preempted_request_ids) :]
+    if not lost or not len(before.kv_holding_waiting):
+        return lost, ()
+    holders = set(before.kv_holding_waiting)
+    victims = tuple([request_id for request_id in lost if request_id not in holders])
+    return victims, tuple([request_id for request_id in lost if request_id in holders])
 
 
 def _rows(
