@@ -470,7 +470,8 @@ def _computed_at_once(config: SchedulerConfig) -> Iterator[tuple[int, str]]:
         is_padded and 1 + padded + num_sampled <= config.max_model_len
     ):  # behind what is computed [S-DRAFT-04]
         yield padded, "1 + num_spec_tokens, to which a decode is padded"
-    yield config.num_prefill_lookahead_tokens, "num_prefill_lookahead_tokens, which no piece may end within"
+    lookahead = min(config.num_prefill_lookahead_tokens, config.max_model_len)
+    yield lookahead, "num_prefill_lookahead_tokens, within which of its end no piece of a prompt may end"
 
 
 def _check_drafting(config: SchedulerConfig) -> None:

@@ -53,12 +53,10 @@ def explore(
     `checks` says whether invariants are checked; errors of the machine and standstills always are. `step`
     is the machine; with several processes, a function that they can import. `tell` hears now and then how
     far it is, and says whether to go on. Processes are started within `starting()`. Raises
-    `InvalidInputError` for a goal or a number of processes that is none, for a `step` or a world that
-    several processes cannot have, and for a memory limit below what this process has already.
+    `InvalidInputError` for what is no world, limits, machine, goal or number of processes, for a `step` or
+    a world that several processes cannot have, and for a memory limit below what this process has already.
     """
-    for name in world.goals:
-        if name not in GOALS:
-            raise InvalidInputError("goals", name, f"one of {', '.join(GOALS)}")
+    _require_arguments(world, limits, step)
     require_jobs(num_jobs, step=step, block_hasher=world.config.block_hasher)
     if limits.max_bytes is not None:
         require_memory("max_bytes", limits.max_bytes, num_jobs)
@@ -70,6 +68,19 @@ def explore(
     )
     with ExitStack() as stack:
         return _Search(task, limits, tell).run(num_jobs, stack, starting)
+
+
+def _require_arguments(world: World, limits: Limits, step: StepFunction) -> None:
+    """Refuse what cannot be searched, or not so."""
+    if not isinstance(world, World):
+        raise InvalidInputError("world", world, "a World, such as PRESETS['tiny']")
+    if not isinstance(limits, Limits):
+        raise InvalidInputError("limits", limits, "Limits")
+    if not callable(step):
+        raise InvalidInputError("step", step, "a function of a state and an event, as machine.step")
+    for name in world.goals:
+        if name not in GOALS:
+            raise InvalidInputError("goals", name, f"one of {', '.join(GOALS)}")
 
 
 class _Search:

@@ -54,8 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
     given = [option for option in _OPTIONS if config.getoption(option) is not None]
     if len(given) > 1:
         raise pytest.UsageError(f"{' and '.join(given)}: only one of them")
-    if given and not config.getoption(given[0]):  # an unset variable of a shell
-        raise pytest.UsageError(f"{given[0]}: got ''; allowed: {_OPTIONS[given[0]]}")
+    value = config.getoption(given[0]) if given else ""
+    if given and not value.strip():  # an unset variable of a shell
+        raise pytest.UsageError(f"{given[0]}: got {value!r}; allowed: {_OPTIONS[given[0]]}")
     if given and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
 
@@ -118,7 +119,9 @@ class SchedulerItem(pytest.Item):
 def load_adapter(name: str, config: pytest.Config) -> Any:
     """Find the adapter MODULE:NAME. Raises `UsageError` if there is none."""
     kinds = importlib.import_module("kvsched_fp.testing.adapter")
-    module, _, attribute = name.partition(":")
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise pytest.UsageError(f"--kvsched-adapter: got {name!r}; allowed: MODULE:NAME")
     directory = str(config.invocation_params.dir)
     if directory not in sys.path:
         sys.path.insert(0, directory)  # as `python -m pytest` does

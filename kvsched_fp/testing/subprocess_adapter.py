@@ -48,7 +48,11 @@ class SubprocessAdapter(Adapter):
         """
         if os.name != "posix":
             raise UnsupportedFeature("processes on this system", "SubprocessAdapter")
-        self._command = shlex.split(command) if isinstance(command, str) else list(command)
+        try:
+            self._command = shlex.split(command) if isinstance(command, str) else list(command)
+        except ValueError as error:
+            allowed = f"a program and its arguments, quoted as in a shell ({error})"
+            raise InvalidConfig("command", command, allowed) from None
         if not self._command:
             raise InvalidConfig("command", command, "a program, and its arguments")
         self._directory = None if directory is None else Path(directory)

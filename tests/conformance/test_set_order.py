@@ -1,7 +1,6 @@
 """The order in which the reference ends several requests is known before."""
 
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
@@ -31,9 +30,12 @@ def test_grammars_that_fail_together(adapter: str) -> None:
     from .reference import ReferenceScheduler
     from .vllm_hasher import VllmBlockHasher
 
-    config = make_config(block_hasher=VllmBlockHasher())
+    config = make_config(block_hasher=VllmBlockHasher(), include_finished_set=True)
     names = ["f", "b", "d", "a", "e", "c"]
-    requests = [AddRequest(make_request(name, needs_grammar=True)) for name in names]
+    requests = [
+        AddRequest(make_request(name, needs_grammar=True, client_index=number % 3))
+        for number, name in enumerate(names)
+    ]
     failures = [GrammarFailed(RequestId(name), "it makes no sense") for name in names]
     events = [*requests, *failures, Schedule(), Update(StepResult(step_id=StepId(1)))]
     if adapter == "suite":
@@ -46,38 +48,6 @@ def test_grammars_that_fail_together(adapter: str) -> None:
         driver.start(config)
         last = [driver.happen(event) for event in events][-1]
 
-        assert names == [output.request_id for output in last.clients[0].outputs]
-
-
-class _Told:
-    """What a client is told: outputs that have an id each."""
-
-    def __init__(self, *names: str) -> None:
-        self.outputs = [SimpleNamespace(request_id=name) for name in names]
-
-
-@pytest.mark.usefixtures("_reference")
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        (("r", "c", "b", "a"), ["r", "a", "b", "c"]),
-        (("b",), ["b"]),
-        (("c", "a", "r"), ["c", "a", "r"]),  # not where the reference puts them
-        ((), []),
-    ],
-)
-def test_errors_are_put_in_the_order_in_which_they_were_found(
-    told: tuple[str, ...], expected: list[str]
-) -> None:
-    """For each client; what else it is told stays where it is."""
-    from kvsched_fp.adapters.vllm.driving.calls import update_from_output
-
-    scheduler = SimpleNamespace(
-        grammar_compile_error_reqs=dict.fromkeys("abcd"),
-        update_from_output=lambda *_: {0: _Told(*told), 1: _Told("d")},
-    )
-    clients = update_from_output(scheduler, None, None)  # type: ignore[arg-type]
-
-    assert [expected, ["d"]] == [
-        [output.request_id for output in client.outputs] for client in clients.values()
-    ]
+        assert [["f", "a"], ["b", "e"], ["d", "c"]] == [
+            [output.request_id for output in told.outputs] for told in last.clients.values()
+        ]

@@ -103,6 +103,15 @@ class StagesTooSoon(AsyncScheduler):
             self.requests[request_id].next_decode_eligible_step -= 1
 
 
+class EndsOneWithoutGrammar(Scheduler):
+    """Where several grammars cannot be compiled, only the first of their requests ends."""
+
+    def update_from_output(self, *arguments: Any) -> Any:
+        for request_id in list(self.grammar_compile_error_reqs)[1:]:
+            del self.grammar_compile_error_reqs[request_id]
+        return super().update_from_output(*arguments)
+
+
 FORKS = (
     PreemptedToTheBack,
     KeepsBlocksOfAborted,
@@ -112,6 +121,7 @@ FORKS = (
     SharesAcrossSalts,
     KeepsDraftsOfChunks,
     StagesTooSoon,
+    EndsOneWithoutGrammar,
 )
 """All of them."""
 

@@ -203,9 +203,11 @@ def test_nothing_happens_without_an_option(tmp_path: Path) -> None:
         (("--kvsched-adapter", "mine:Typo"), "features: got 'pauze'; allowed: any of priority"),
         (("--kvsched-adapter", "mine:Plain", "--kvsched-profile", "slow"), "profile: got 'slow'"),
         (("--kvsched-command", "/nowhere/at/all"), "'/nowhere/at/all' cannot be started"),
+        (("--kvsched-command", "'unended"), "allowed: a program and its arguments, quoted as in a shell"),
         (("--kvsched-command", "a", "--kvsched-adapter", "b:c"), "only one of them"),
         (("--kvsched-command", ""), "--kvsched-command: got ''; allowed: a program"),
         (("--kvsched-adapter", ""), "--kvsched-adapter: got ''; allowed: MODULE:NAME"),
+        (("--kvsched-command", "  "), "--kvsched-command: got '  '; allowed: a program"),
     ],
 )
 def test_what_cannot_be_tested(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ FORKS = (
     "SharesAcrossSalts",
     "KeepsDraftsOfChunks",
     "StagesTooSoon",
+    "EndsOneWithoutGrammar",
 )
 
 

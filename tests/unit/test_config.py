@@ -230,6 +230,13 @@ def test_a_decode_that_has_no_room_is_not_padded() -> None:
     assert 6 == config.num_spec_tokens
 
 
+def test_a_drafter_reads_no_further_than_a_request_goes() -> None:
+    """So a step of `max_model_len` tokens is enough, however far it would read."""
+    config = small(num_prefill_lookahead_tokens=9, max_num_scheduled_tokens=8, max_model_len=8, quirks=())
+
+    assert 8 == config.token_budget
+
+
 def test_an_encoder_instance_takes_pieces_anyway() -> None:
     """So its steps may be smaller than its prompts, with chunked prefill or without."""
     config = small(

@@ -25,7 +25,7 @@ from kvsched_fp.events import (
     UpdateDrafts,
     UpdateDraftsInFlight,
 )
-from kvsched_fp.grammar import Grammar, GrammarError
+from kvsched_fp.grammar import Grammar
 from kvsched_fp.ids import RequestId, StepId
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.state import SchedulerState, live_request_ids
@@ -205,11 +205,10 @@ class Outside:
 
     def _grammars(self, state: SchedulerState) -> st.SearchStrategy[Event]:
         waiting = st.sampled_from(requests_without_grammar(state))
-        return st.builds(partial(self._compile, state), waiting, st.sampled_from(GRAMMARS))
+        return st.builds(self._compile, waiting, st.sampled_from(GRAMMARS))
 
-    def _compile(self, state: SchedulerState, request_id: RequestId, grammar: Grammar) -> Event:
-        # The reference ends several such requests in the order of a set; one at a time, there is no order.
-        if request_id in self._unwilling and not _someone_failed(state):
+    def _compile(self, request_id: RequestId, grammar: Grammar) -> Event:
+        if request_id in self._unwilling:
             return GrammarFailed(request_id, "no such grammar")
         return GrammarReady(request_id, grammar)
 
@@ -227,7 +226,7 @@ class Outside:
         if state.pause_state is not PauseState.UNPAUSED:
             return SetPauseState(PauseState.UNPAUSED)
         if waiting:
-            return self._compile(state, waiting[0], GRAMMARS[0])
+            return self._compile(waiting[0], GRAMMARS[0])
         if sessions:
             return AddRequest(next_input(state, sessions[0], None, is_end=True))
         if len(state.in_flight) >= self.world.max_in_flight or (state.in_flight and not state.requests):
@@ -235,8 +234,3 @@ class Outside:
                 state, [(PLAIN,)], [(PLAIN,)] * bool(state.config.num_spec_tokens), obeys=True
             )
         return self.at_this_time(Schedule()) if state.requests else None
-
-
-def _someone_failed(state: SchedulerState) -> bool:
-    grammars = (state.progress[request_id].grammar for request_id in state.requests)
-    return bool(state.grammar_errors) or any(isinstance(grammar, GrammarError) for grammar in grammars)

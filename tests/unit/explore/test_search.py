@@ -339,3 +339,17 @@ def test_a_process_that_is_ended_ends_the_search(monkeypatch: pytest.MonkeyPatch
         explore(PRESETS["tiny"], step=faults.ends_its_process, num_jobs=2)
 
     assert [] == multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"world": "tiny"}, "world: got 'tiny'; allowed: a World"),
+        ({"world": PRESETS["tiny"], "limits": 5}, "limits: got 5; allowed: Limits"),
+        ({"world": PRESETS["tiny"], "step": 3}, "step: got 3; allowed: a function"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(arguments: dict[str, Any], field: str) -> None:
+    """A mistake of the caller is no fault of the machine."""
+    with pytest.raises(InvalidInputError, match=field):
+        explore(**arguments)

@@ -1,6 +1,7 @@
 """What every driver of a vLLM scheduler does: hand it results and drafts, reset it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
@@ -9,18 +10,36 @@ from kvsched_fp.ids import RequestId
 
 
 def update_from_output(scheduler: Any, output: Any, returned: ModelRunnerOutput) -> dict[int, Any]:
-    """Let a scheduler take in what the model runner returned; give what it tells each client.
+    """Let a scheduler take in what the model runner returned; give what it tells each client."""
+    with _ending_as_found(scheduler):
+        told: dict[int, Any] = scheduler.update_from_output(output, returned)
+    return told
 
-    Requests that cannot have their grammar go through a set, whose order changes with the hash seed of the
-    process (deviation D-01). They are put in the order in which they were found.
+
+@contextmanager
+def _ending_as_found(scheduler: Any) -> Iterator[None]:
+    """End requests that cannot have their grammar in the order in which a step came upon them.
+
+    The reference goes through a set, whose order changes with the hash seed of the process (D-01).
     """
     found = list(getattr(scheduler, "grammar_compile_error_reqs", ()))
-    clients: dict[int, Any] = scheduler.update_from_output(output, returned)
-    for told in clients.values() if len(found) > 1 else ():
-        errors = [each for each in told.outputs if each.request_id in found]
-        if errors and told.outputs[-len(errors) :] == errors:
-            told.outputs[-len(errors) :] = sorted(errors, key=lambda each: found.index(each.request_id))
-    return clients
+    if len(found) < 2:
+        yield
+        return
+    end = scheduler.finish_requests
+
+    def end_in_order(request_ids: Any, finished_status: Any) -> Any:
+        if not isinstance(request_ids, set | frozenset):
+            return end(request_ids, finished_status)
+        names = [name for name in found if name in request_ids]
+        names += sorted(request_ids.difference(found))
+        return [request for name in names for request in end([name], finished_status) or ()]
+
+    scheduler.finish_requests = end_in_order
+    try:
+        yield
+    finally:
+        scheduler.finish_requests = end
 
 
 def to_vllm_drafts(drafts: Mapping[RequestId, tuple[int, ...]]) -> DraftTokenIds:
