@@ -463,12 +463,10 @@ def _computed_at_once(config: SchedulerConfig) -> Iterator[tuple[int, str]]:
     """Give how many tokens a request may have to compute in one step, and why."""
     if not config.enable_chunked_prefill and config.runner_type is not RunnerType.ENCODER_ONLY:
         yield config.max_model_len, "max_model_len, while enable_chunked_prefill is false"
-    padded = 1 + config.num_spec_tokens
-    num_sampled = config.num_sampled_tokens_per_step
-    is_padded = config.num_spec_tokens_per_batch_size is None and num_sampled > 0
-    if (
-        is_padded and 1 + padded + num_sampled <= config.max_model_len
-    ):  # behind what is computed [S-DRAFT-04]
+    padded, num_sampled = 1 + config.num_spec_tokens, config.num_sampled_tokens_per_step
+    # A request that is alone is padded behind at least one computed token [S-DRAFT-04].
+    has_room = 1 + padded + num_sampled <= config.max_model_len
+    if config.num_spec_tokens_per_batch_size is None and num_sampled > 0 and has_room:
         yield padded, "1 + num_spec_tokens, to which a decode is padded"
     lookahead = min(config.num_prefill_lookahead_tokens, config.max_model_len)
     yield lookahead, "num_prefill_lookahead_tokens, within which of its end no piece of a prompt may end"

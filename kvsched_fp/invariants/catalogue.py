@@ -39,12 +39,16 @@ def check_cheap(before: SchedulerState, event: Event, after: SchedulerState, out
     Raises `InvariantViolation` for the first that is broken, `InvalidInputError` for a wrong argument.
     """
     require_arguments(before, event, after, outcome)
-    return check_observed_cheap(observe(before, event, after, outcome))
+    return _check_cheap(observe(before, event, after, outcome))
 
 
 def check_observed_cheap(step: Step) -> int:
     """Do the same for a step that is put together already."""
     require_step(step)
+    return _check_cheap(step)
+
+
+def _check_cheap(step: Step) -> int:
     checks = _CHEAP_STEP[type(step.event)]
     _check(_CHEAP_STATE, step.after)
     _check(checks, step)
@@ -67,12 +71,16 @@ def check_full_step(before: SchedulerState, event: Event, after: SchedulerState,
     Raises `InvariantViolation` for the first that is broken, `InvalidInputError` for a wrong argument.
     """
     require_arguments(before, event, after, outcome)
-    return check_observed_full(observe(before, event, after, outcome))
+    return _check_full(observe(before, event, after, outcome))
 
 
 def check_observed_full(step: Step) -> int:
     """Do the same for a step that is put together already."""
     require_step(step)
+    return _check_full(step)
+
+
+def _check_full(step: Step) -> int:
     checks = _STEP[type(step.event)]
     _check(checks, step)
     return len(checks)

@@ -18,12 +18,11 @@ from collections.abc import Iterable
 
 from kvsched_fp.config import Quirk
 from kvsched_fp.ids import RequestId
-from kvsched_fp.kvcache.coordinator import count_reclaimable
 from kvsched_fp.progress import num_known_tokens
 from kvsched_fp.release import give_blocks_back
 from kvsched_fp.request import RequestStatus
 from kvsched_fp.schedule.plan import Plan
-from kvsched_fp.schedule.preemption import choose_victim, num_missing_blocks, preempt
+from kvsched_fp.schedule.preemption import choose_victim, preempt, would_fit
 
 
 def give_way_to_holders(plan: Plan) -> None:
@@ -80,6 +79,4 @@ def _has_input(plan: Plan, holder_id: RequestId) -> bool:
 def _is_enough(plan: Plan, request_id: RequestId, givers: Iterable[RequestId]) -> bool:
     """Tell whether all known tokens of a request fit, once all of `givers` have given theirs back."""
     num_tokens = num_known_tokens(plan.requests[request_id], plan.progress[request_id])
-    return num_missing_blocks(
-        plan, request_id, num_tokens
-    ) <= plan.kv.pool.num_free_blocks + count_reclaimable(plan.kv, givers)
+    return would_fit(plan, request_id, num_tokens, givers)

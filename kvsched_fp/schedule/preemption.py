@@ -18,6 +18,8 @@ Rules
 Upstream: the `while True` of the running phase in `v1/core/sched/scheduler.py::Scheduler.schedule`.
 """
 
+from collections.abc import Iterable
+
 from kvsched_fp.config import Quirk, SchedulingPolicy
 from kvsched_fp.ids import RequestId
 from kvsched_fp.kvcache.allocation import append_slots, count_missing_blocks
@@ -62,10 +64,11 @@ def preempt(plan: Plan, victim_id: RequestId) -> None:
     plan.someone_preempted = True
 
 
-def num_missing_blocks(plan: Plan, request_id: RequestId, num_tokens: int) -> int:
-    """Count the blocks that a request lacks for `num_tokens` tokens and the lookahead."""
+def would_fit(plan: Plan, request_id: RequestId, num_tokens: int, givers: Iterable[RequestId]) -> bool:
+    """Tell whether so many tokens of a request and the lookahead fit, once `givers` gave theirs back."""
     num_slots = num_tokens + plan.config.num_lookahead_tokens
-    return sum(count_missing_blocks(plan.kv, plan.kv.tables[request_id], num_slots) or ())
+    num_missing = sum(count_missing_blocks(plan.kv, plan.kv.tables[request_id], num_slots) or ())
+    return num_missing <= plan.kv.pool.num_free_blocks + count_reclaimable(plan.kv, givers)
 
 
 def _can_make_room(plan: Plan, request_id: RequestId, num_new_tokens: int) -> bool:
@@ -73,9 +76,9 @@ def _can_make_room(plan: Plan, request_id: RequestId, num_new_tokens: int) -> bo
     remaining, victims = list(plan.running), []
     while (victim_id := remaining.pop(choose_victim(plan, remaining))) != request_id:
         victims.append(victim_id)
-    num_tokens = plan.progress[request_id].num_computed_tokens + num_new_tokens
-    num_missing = num_missing_blocks(plan, request_id, num_tokens)
-    return num_missing <= plan.kv.pool.num_free_blocks + count_reclaimable(plan.kv, victims)
+    return would_fit(
+        plan, request_id, plan.progress[request_id].num_computed_tokens + num_new_tokens, victims
+    )
 
 
 def choose_victim(plan: Plan, running: list[RequestId]) -> int:

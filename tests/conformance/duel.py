@@ -70,21 +70,34 @@ def play_history(seed: int, tally: Tally, kind: Kind = PLAIN) -> Divergence | No
     for event in history.events():
         events.append(event)
         before = oracle.state
-        left, right = play_event(reference, event), play_event(oracle, event)
-        crash = is_known_crash(before, event, left.get("raised", ""), right.get("raised", ""))
+        crash, difference = play_on_both(reference, oracle, event)
         if crash is not None:
             tally.situations[crash] += 1
             return None
-        # Almost always they are equal, and comparing two texts is the fastest way to know.
-        difference = None if repr(left) == repr(right) else first_difference(left, right)
         if difference is not None:
             return Divergence(seed, config, tuple(events), difference)
-        if "raised" in left:
-            # Both refused, in the same words: the history is nonsense.
-            return Divergence(seed, config, tuple(events), Difference("raised", left, right))
         tally.count(before, event, oracle.state)
         history.observe(oracle.state)
     return None
+
+
+def play_on_both(
+    reference: ReferenceScheduler, oracle: OracleScheduler, event: Event
+) -> tuple[str | None, Difference | None]:
+    """Let `event` happen on both sides; give the known crash of the reference, if any, and what differs.
+
+    An event that both refuse, in the same words, is a difference, too: the history is nonsense.
+    """
+    before = oracle.state
+    left, right = play_event(reference, event), play_event(oracle, event)
+    crash = is_known_crash(before, event, left.get("raised", ""), right.get("raised", ""))
+    if crash is not None:
+        return crash, None
+    # Almost always they are equal, and comparing two texts is the fastest way to know.
+    difference = None if repr(left) == repr(right) else first_difference(left, right)
+    if difference is None and "raised" in left:
+        difference = Difference("raised", left, right)
+    return None, difference
 
 
 def play_event(side: ReferenceScheduler | OracleScheduler, event: Event) -> Plain:

@@ -23,10 +23,8 @@ from kvsched_fp.explore import World
 from kvsched_fp.explore.presets import PRESETS
 from tests.unit.explore.random_worlds import random_worlds
 
-from .compare import first_difference
-from .duel import play_event
+from .duel import play_on_both
 from .fixed_hash_seed import fix_hash_seed
-from .known_crashes import is_known_crash
 from .oracle import OracleScheduler
 from .pins import check_pins
 from .reference import ReferenceScheduler
@@ -81,18 +79,14 @@ def _play(config: SchedulerConfig, events: Sequence[Event], comparison: Comparis
     """Play one history; give the first difference, or None."""
     reference, oracle = ReferenceScheduler(config), OracleScheduler(config)
     for number, event in enumerate(events):
-        before = oracle.state
-        left, right = play_event(reference, event), play_event(oracle, event)
+        crash, difference = play_on_both(reference, oracle, event)
         comparison.num_events += 1
-        crash = is_known_crash(before, event, left.get("raised", ""), right.get("raised", ""))
         if crash is not None:
             comparison.crashes[crash] += 1
             return None
-        # Almost always they are equal, and comparing two texts is the fastest way to know.
-        difference = None if repr(left) == repr(right) else first_difference(left, right)
-        if difference is not None or "raised" in left:
+        if difference is not None:
             so_far = "\n  ".join(map(str, events[: number + 1]))
-            return f"{difference or left}\n  {so_far}\n"
+            return f"{difference}\n  {so_far}\n"
     return None
 
 

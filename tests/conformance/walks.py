@@ -68,15 +68,14 @@ class Walks:
     def _walk(self) -> Iterator[Event]:
         """Go from move to move, each time by the shortest way to one that is left."""
         situation = initial_situation(self._world)
-        while True:
-            path = self._path_to_one_left(self._canonicalizer.key(situation))
-            if path is None:
-                return
+        key = self._canonicalizer.key(situation)
+        while (path := self._path_to_one_left(key)) is not None:
             for index in path:
-                self._left[self._canonicalizer.key(situation)].discard(index)
+                self._left[key].discard(index)
                 event = self._moves.enabled(situation)[index]
                 yield event
                 situation = self._follow(situation, event)
+                key = self._canonicalizer.key(situation)
 
     def _path_to_one_left(self, start: bytes) -> list[int] | None:
         """Give the moves from a form up to the nearest that is left, or None if none can be reached."""

@@ -25,6 +25,7 @@ from vllm.v1.request import RequestStatus as VllmRequestStatus
 from vllm.v1.request import StreamingUpdate
 
 from kvsched_fp.adapters.vllm.config import as_scheduled, to_scheduler_config
+from kvsched_fp.adapters.vllm.ending import end_as_found
 from kvsched_fp.adapters.vllm.feeding import oldest_step_id, step_id_of
 from kvsched_fp.adapters.vllm.requests import to_drafts, to_step_result
 from kvsched_fp.adapters.vllm.taps import ManagerTap, PublisherTap
@@ -329,25 +330,13 @@ class WatchedScheduler(Scheduler):  # type: ignore[misc]  # untyped where vLLM i
     ) -> list[VllmRequest]:
         """End requests."""
         if self._is_inside:
-            return self._finish_in_order(request_ids, finished_status)
+            return end_as_found(super().finish_requests, self._error_order, request_ids, finished_status)
         self._watcher.before_call()
         ended: list[VllmRequest] = super().finish_requests(request_ids, finished_status)
         if ended:
             ids = [RequestId(request.request_id) for request in ended]
             self._watcher.take(FinishRequests(ids, RequestStatus[finished_status.name]))
         return ended
-
-    def _finish_in_order(self, request_ids: Any, finished_status: VllmRequestStatus) -> list[VllmRequest]:
-        """End requests that have no grammar, in the order in which that was found out.
-
-        The reference goes through a set: any order is one that it might take.
-        """
-        if not isinstance(request_ids, set) or len(request_ids) < 2:
-            return super().finish_requests(request_ids, finished_status)  # type: ignore[no-any-return]
-        in_order = [request_id for request_id in self._error_order if request_id in request_ids]
-        in_order += sorted(request_ids.difference(in_order))
-        end = super().finish_requests
-        return [request for request_id in in_order for request in end(request_id, finished_status)]
 
     def set_pause_state(self, pause_state: VllmPauseState) -> None:
         """Pause, or go on."""

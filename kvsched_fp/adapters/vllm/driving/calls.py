@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
+from kvsched_fp.adapters.vllm.ending import end_as_found
 from kvsched_fp.ids import RequestId
 
 
@@ -18,24 +20,13 @@ def update_from_output(scheduler: Any, output: Any, returned: ModelRunnerOutput)
 
 @contextmanager
 def _ending_as_found(scheduler: Any) -> Iterator[None]:
-    """End requests that cannot have their grammar in the order in which a step came upon them.
-
-    The reference goes through a set, whose order changes with the hash seed of the process (D-01).
-    """
+    """End requests that cannot have their grammar in the order in which a step came upon them."""
     found = list(getattr(scheduler, "grammar_compile_error_reqs", ()))
     if len(found) < 2:
         yield
         return
     end = scheduler.finish_requests
-
-    def end_in_order(request_ids: Any, finished_status: Any) -> Any:
-        if not isinstance(request_ids, set | frozenset):
-            return end(request_ids, finished_status)
-        names = [name for name in found if name in request_ids]
-        names += sorted(request_ids.difference(found))
-        return [request for name in names for request in end([name], finished_status) or ()]
-
-    scheduler.finish_requests = end_in_order
+    scheduler.finish_requests = partial(end_as_found, end, found)
     try:
         yield
     finally:
